@@ -3,28 +3,32 @@ import BlobStorage
 extension BlobStore {
   /// Stores files and whole trees of files. See ``ImportOptions``.
   ///
+  /// - Parameter onFile: receives each file that is stored or unchanged. Durable they are only on return.
   /// - Throws: errors that end the whole import. A file that cannot be read is in the report.
   public func importFiles(
     _ paths: [some PathConvertible], options: ImportOptions = ImportOptions(),
-    progress: ProgressHandler? = nil
+    progress: ProgressHandler? = nil, onFile: TransferHandler? = nil
   ) async throws(BlobStorageError) -> ImportReport {
     let paths = try paths.map { (path) throws(BlobStorageError) in try path.pathText() }
     return try await run { (engine) throws(BlobStorageError) in
       try engine.watched("import", on: paths.joined(separator: ", "), progress) {
-        (progress) throws(BlobStorageError) in try Importer(engine, options, progress).run(paths)
+        (progress) throws(BlobStorageError) in
+        try Importer(engine, options, progress, onFile: onFile).run(paths)
       }
     }
   }
 
   /// Writes the current versions of keys as files below a folder. See ``ExportOptions``.
+  ///
+  /// - Parameter onFile: receives each file that is written or unchanged.
   public func exportFiles(
     to folder: some PathConvertible, options: ExportOptions = ExportOptions(),
-    progress: ProgressHandler? = nil
+    progress: ProgressHandler? = nil, onFile: TransferHandler? = nil
   ) async throws(BlobStorageError) -> ExportReport {
     let folder = try folder.pathText()
     return try await run { (engine) throws(BlobStorageError) in
       try engine.watched("export", on: folder, progress) { (progress) throws(BlobStorageError) in
-        try Exporter(engine, options, progress).run(folder)
+        try Exporter(engine, options, progress, onFile).run(folder)
       }
     }
   }

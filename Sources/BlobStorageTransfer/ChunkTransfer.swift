@@ -30,6 +30,7 @@ final class ChunkTransfer {
 
   private let source: Engine
   private let target: Engine
+  private let limiter: RateLimiter?
   private var wanted: [BlobDigest] = []
   private var known: Set<BlobDigest> = []
   /// Those that are blobs of their own.
@@ -43,9 +44,10 @@ final class ChunkTransfer {
   private(set) var newByteCount: Int64 = 0
   private(set) var storedByteCount: Int64 = 0
 
-  init(from source: Engine, to target: Engine) {
+  init(from source: Engine, to target: Engine, _ limiter: RateLimiter?) {
     self.source = source
     self.target = target
+    self.limiter = limiter
     committedMark = target.writer.addedByteCount
   }
 
@@ -162,8 +164,10 @@ final class ChunkTransfer {
       },
       consume: { (output: Output) throws(BlobStorageError) in
         for failure in output.failures { self.unreadable[failure.digest] = failure.error }
+        let before = self.storedByteCount
         for chunk in output.chunks { try self.append(chunk) }
         for group in output.joined { try self.append(group) }
+        self.limiter?.pace(self.storedByteCount - before)
         if target.writer.addedByteCount - self.committedMark >= target.writer.commitByteCountMax {
           try self.commit()
         }

@@ -11,6 +11,8 @@ extension Copier {
     var droppedCount = 0
     var storedByteCount = 0
     var named: [BlobDigest] = []
+    /// Keys that were written whole.
+    var whole: [CopiedKey] = []
   }
 
   /// Makes versions visible whose blobs are there, and drops those that are to go: of a key all together, unless it has
@@ -33,6 +35,7 @@ extension Copier {
       if let watermark { watermarks[watermark.pack] = watermark }
       rest = rest.dropFirst(done.keyCount)
       for digest in done.named { blobs[digest]?.isNamed = true }
+      for key in done.whole { settle(key) }
       report.newVersionCount += done.addedCount
       report.droppedVersionCount += done.droppedCount
       report.storedByteCount += Int64(done.storedByteCount)
@@ -67,6 +70,7 @@ extension Copier {
     if ready.count < plan.added.count { return true }
     try commit.drop(plan.dropped, of: key.bytes)
     done.droppedCount += plan.dropped.count
+    done.whole.append(key)
     return true
   }
 

@@ -40,9 +40,12 @@ package final class Copier {
   var watermarks: [PackName: WriterSession.Watermark] = [:]
   private var total = (byteCount: Int64(0), keyCount: 0)
   private var doneByteCount: Int64 = 0
+  /// Keys that the target shows as the source does, and their bytes.
+  var settled = (keyCount: 0, byteCount: Int64(0))
   /// What a dry run would have copied already.
   var plan = ImportPlan()
   private var lastProgress = -Double.infinity
+  private var limiter: RateLimiter?
 
   package init(
     from source: Engine, to target: Engine, _ options: CopyOptions, _ progress: ProgressHandler? = nil
@@ -56,34 +59,16 @@ package final class Copier {
   package func run() throws(BlobStorageError) -> CopyReport {
     let start = Date()
     try checkStores()
+    limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: target.environment.time)
     if options.isMirror { try checkMirror() }
     if progress != nil { try count() }
     tell(force: true)
-    var batch = Batch()
-    try forEachPage { (keys) throws(BlobStorageError) in
-      for planned in try plans(of: keys) {
-        let (key, plan) = (planned.key, planned.plan)
-        report.keyCount += key.shown.isEmpty ? 0 : 1
-        report.versionCount += key.shown.count
-        report.unchangedVersionCount += key.shown.count - plan.added.count
-        let byteCount = key.shown.reduce(0) { $0 + $1.row.byteCount }
-        report.byteCount += byteCount
-        doneByteCount += byteCount - plan.byteCount
-        tell()
-        if plan.isEmpty { continue }
-        batch.keys.append(planned)
-        batch.versionCount += plan.added.count + plan.dropped.count
-        batch.byteCount += plan.byteCount
-        guard batch.versionCount >= Self.versionCountOfBatch || batch.byteCount >= Self.byteCountOfBatch
-        else {
-          continue
-        }
-        try copy(batch)
-        batch = Batch()
-      }
+    do throws(BlobStorageError) { try copyKeys() } catch {
+      // Callers say what is in the target: batches under way are not.
+      (report.keyCount, doneByteCount) = settled
+      tell(force: true)
+      throw error
     }
-    try copy(batch)
-    if options.isMirror { try dropOthers() }
     tell(force: true)
     report.isDryRun = options.isDryRun
     if options.isDryRun {
@@ -102,6 +87,43 @@ package final class Copier {
     try target.synchronize()
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
+  }
+
+  private func copyKeys() throws(BlobStorageError) {
+    var batch = Batch()
+    try forEachPage { (keys) throws(BlobStorageError) in
+      for planned in try plans(of: keys) {
+        let (key, plan) = (planned.key, planned.plan)
+        report.keyCount += key.shown.isEmpty ? 0 : 1
+        report.versionCount += key.shown.count
+        report.unchangedVersionCount += key.shown.count - plan.added.count
+        report.byteCount += key.byteCount
+        doneByteCount += key.byteCount - plan.byteCount
+        tell()
+        if plan.isEmpty {
+          settle(key)
+          continue
+        }
+        batch.keys.append(planned)
+        batch.versionCount += plan.added.count + plan.dropped.count
+        batch.byteCount += plan.byteCount
+        guard batch.versionCount >= Self.versionCountOfBatch || batch.byteCount >= Self.byteCountOfBatch
+        else {
+          continue
+        }
+        try copy(batch)
+        batch = Batch()
+      }
+    }
+    try copy(batch)
+    if options.isMirror { try dropOthers() }
+  }
+
+  /// Counts a key that the target shows as the source does.
+  func settle(_ key: CopiedKey) {
+    guard !key.shown.isEmpty else { return }
+    settled.keyCount += 1
+    settled.byteCount += key.byteCount
   }
 
   private func checkStores() throws(BlobStorageError) {
@@ -200,7 +222,7 @@ package final class Copier {
     try forEachPage { (keys) throws(BlobStorageError) in
       for key in keys where !key.shown.isEmpty {
         total.keyCount += 1
-        total.byteCount += key.shown.reduce(0) { $0 + $1.row.byteCount }
+        total.byteCount += key.byteCount
       }
     }
   }
@@ -218,7 +240,7 @@ package final class Copier {
     let digests = Set(batch.keys.flatMap { $0.plan.added.map(\.row.digest) })
     let hold = try source.leases.holdWhereThereIsRoom(digests.map { .blob($0) })
     defer { source.leases.release(hold) }
-    let transfer = ChunkTransfer(from: source, to: target)
+    let transfer = ChunkTransfer(from: source, to: target, limiter)
     defer { transfer.release() }
     var blobs: [BlobDigest: Blob] = [:]
     var failures: [BlobDigest: BlobStorageError] = [:]
@@ -339,6 +361,11 @@ package final class Copier {
         phase: phase, doneByteCount: done, totalByteCount: max(done, total.byteCount),
         doneCount: report.keyCount, totalCount: max(report.keyCount, total.keyCount)))
   }
+}
+
+extension CopiedKey {
+  /// Plain bytes of the versions that can be seen.
+  fileprivate var byteCount: Int64 { shown.reduce(0) { $0 + $1.row.byteCount } }
 }
 
 extension CopyPlan {

@@ -15,14 +15,18 @@ public struct CopyOptions: Sendable, Hashable {
   public var isForced: Bool
   /// Examines everything but changes nothing.
   public var isDryRun: Bool
+  /// How many bytes of chunks to send in a second, on average, as they are stored; nil for no limit.
+  public var maximumByteRate: Int64?
 
   public init(
-    prefix: String = "", isMirror: Bool = false, isForced: Bool = false, isDryRun: Bool = false
+    prefix: String = "", isMirror: Bool = false, isForced: Bool = false, isDryRun: Bool = false,
+    maximumByteRate: Int64? = nil
   ) {
     self.prefix = prefix
     self.isMirror = isMirror
     self.isForced = isForced
     self.isDryRun = isDryRun
+    self.maximumByteRate = maximumByteRate
   }
 }
 

@@ -48,12 +48,16 @@ final class Exporter {
   private var leaders: [FileGroup: [UInt8]] = [:]
   private var followers: [Follower] = []
   private let progress: ProgressHandler
+  private let onFile: TransferHandler?
   private var report = ExportReport()
   private var (doneCount, totalCount) = (0, 0)
   private var (doneByteCount, totalByteCount): (Int64, Int64) = (0, 0)
   private var lastProgress = Date.distantPast
 
-  init(_ engine: Engine, _ options: ExportOptions, _ progress: ProgressHandler?) {
+  init(
+    _ engine: Engine, _ options: ExportOptions, _ progress: ProgressHandler?, _ onFile: TransferHandler?
+  ) {
+    self.onFile = onFile
     self.engine = engine
     self.options = options
     owners =
@@ -79,6 +83,7 @@ final class Exporter {
       return report
     }
     let target = try target(FilePath(path), excluding: store)
+    let limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: engine.environment.time)
     try scan()
     var source = try ExportSource(engine, options)
     defer { source.close() }
@@ -125,11 +130,13 @@ final class Exporter {
         for (version, result) in results {
           guard case .large = result else {
             self.count(version, result)
+            if case .written = result, !options.isDryRun { limiter.pace(version.byteCount) }
             continue
           }
           var trails = Trails()
           self.count(
-            version, try Self.writeCurrent(version, to: target, through: &trails, engine, options, owners))
+            version,
+            try Self.writeCurrent(version, to: target, through: &trails, engine, options, owners, limiter))
         }
       })
     try linkFollowers(target)
@@ -149,7 +156,7 @@ final class Exporter {
       if !isThere { try files.createDirectory(path) }
       target.folder = try OutputFolder(path, excluding: store)
     }
-    if isThere { target.existing = try InputFolder(path) }
+    if isThere { target.existing = try InputFolder(path, excluding: store) }
     return target
   }
 
@@ -175,9 +182,11 @@ final class Exporter {
         report.byteCount += version.byteCount
       }
       if !isComplete { report.incompleteCount += 1 }
+      onFile?(TransferredFile(key: version.key, isUnchanged: false))
     case .unchanged:
       report.unchangedFileCount += 1
       report.unchangedByteCount += version.byteCount
+      onFile?(TransferredFile(key: version.key, isUnchanged: true))
     case .failed(let skipped, let isDamage):
       if isDamage { report.damaged.append(skipped) } else { report.skipped.append(skipped) }
     case .large, .dropped: break
@@ -338,11 +347,11 @@ final class Exporter {
   /// Writes the version, or the one that has taken its place since it was listed and made it garbage.
   private static func writeCurrent(
     _ listed: BlobVersion, to target: Target, through trails: inout Trails, _ engine: Engine,
-    _ options: ExportOptions, _ owners: OwnerNames?
+    _ options: ExportOptions, _ owners: OwnerNames?, _ limiter: RateLimiter? = nil
   ) throws(BlobStorageError) -> Result {
     var version = listed
     while true {
-      let result = try write(version, to: target, through: &trails, engine, options, owners)
+      let result = try write(version, to: target, through: &trails, engine, options, owners, limiter)
       guard case .failed(_, isDamage: true) = result, options.state == nil else { return result }
       guard let current = try engine.version(version.key, nil) else { return .dropped }
       if current.id == version.id { return result }
@@ -353,7 +362,7 @@ final class Exporter {
   /// Writes one file, whole or not at all.
   private static func write(
     _ version: BlobVersion, to target: Target, through trails: inout Trails, _ engine: Engine,
-    _ options: ExportOptions, _ owners: OwnerNames?
+    _ options: ExportOptions, _ owners: OwnerNames?, _ limiter: RateLimiter?
   ) throws(BlobStorageError) -> Result {
     func failed(_ code: BlobStorageError.Code, _ reason: String) -> Result {
       .failed(
@@ -394,7 +403,10 @@ final class Exporter {
         return failed(.corrupted, "blob \(version.digest) is missing from the store")
       }
       if version.byteCount > smallByteCountMax {
-        try engine.blobs.streamWhole(layout) { (bytes) throws(BlobStorageError) in try file.write(bytes) }
+        try engine.blobs.streamWhole(layout) { (bytes) throws(BlobStorageError) in
+          try file.write(bytes)
+          limiter?.pace(Int64(bytes.count))
+        }
       } else {
         var digest = DigestStream(layout.digest.algorithm)
         try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {

@@ -88,6 +88,7 @@ extension Importer {
       report.fileCount += 1
       report.newFileCount += 1
     }
+    onFile?(TransferredFile(key: String(decoding: key, as: UTF8.self), isUnchanged: false))
     report.storedByteCount += Int64(
       RefRecord.recordByteCount(keyByteCount: key.count, metadataByteCount: FileMark.byteCountTypical))
     guard chunkCount > 1 else { return }

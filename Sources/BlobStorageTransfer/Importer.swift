@@ -37,6 +37,7 @@ package final class Importer {
   let engine: Engine
   private(set) var options: ImportOptions
   private let progress: ProgressHandler?
+  let onFile: TransferHandler?
   var report = ImportReport()
   private var watermarks: [PackName: WriterSession.Watermark] = [:]
   /// Collects what the import finds; nil if no state is recorded.
@@ -52,11 +53,14 @@ package final class Importer {
   /// The store's cache, if it has one: its limit holds while files are imported.
   var cache: CacheCore?
   var cachedKeys = RecentKeys()
+  /// Nil before the import begins.
+  private var limiter: RateLimiter?
 
   package init(
-    _ engine: Engine, _ options: ImportOptions, _ progress: ProgressHandler?,
+    _ engine: Engine, _ options: ImportOptions, _ progress: ProgressHandler?, onFile: TransferHandler? = nil,
     sourceCountMax: Int? = nil, clock: WallClock = .system
   ) {
+    self.onFile = onFile
     self.engine = engine
     self.clock = clock
     self.sourceCountMax = sourceCountMax ?? ImportScan.sourceCountMax
@@ -68,6 +72,7 @@ package final class Importer {
   package func run(_ paths: [String]) throws(BlobStorageError) -> ImportReport {
     let start = Date()
     try engine.checkOpen()
+    limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: engine.environment.time)
     if paths.count > 1, let collision = try KeyCollision.find(paths, options) {
       throw BlobStorageError(
         .keysCollide,
@@ -93,6 +98,7 @@ package final class Importer {
         if let (source, version) = unchanged {
           if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
           record(source, version)
+          onFile?(TransferredFile(key: source.key, isUnchanged: true))
         }
         tell("scanning", scan.byteCount, scan.count)
       }
@@ -299,6 +305,7 @@ package final class Importer {
         items.append(item)
         sources.append(source)
         if let attributes { long[attributes.key] = attributes }
+        limiter?.pace(Int64(item.plan.byteCount))
         see(source)
       }
     }
@@ -350,11 +357,17 @@ package final class Importer {
     report.folderCount += 1
     guard let recorder else { return }
     var mark = folder.mark
-    if let long = try mark.moveLongAttributes(engine) {
-      count(try engine.memoryPut.commit([long], by: options.codec), of: [])
-    }
+    try commitLong(mark.moveLongAttributes(engine))
     recorder.addFolder(Array(folder.key.utf8), mark.metadata)
     recorder.state.folderCount += 1
+  }
+
+  /// Stores attributes that are too long for metadata.
+  private func commitLong(_ item: MemoryPut.Item?) throws(BlobStorageError) {
+    guard let item, !options.isDryRun else { return }
+    let (results, watermark) = try engine.memoryPut.commit([item], by: options.codec)
+    if let watermark { watermarks[watermark.pack] = watermark }
+    for result in results { report.storedByteCount += result.storedByteCount }
   }
 
   private func recordState() throws(BlobStorageError) {
@@ -374,34 +387,40 @@ package final class Importer {
     }
     if isCached(source.key) { return try putLargeIntoCache(source, context) }
     defer { see(source) }
+    var pacedByteCount: Int64 = 0
+    func readOn(to done: Int64) {
+      limiter?.pace(max(0, done - pacedByteCount))
+      pacedByteCount = max(pacedByteCount, done)
+      tell(extra: done)
+    }
     do throws(BlobStorageError) {
-      do throws(BlobStorageError) { return try putLarge(source, context) } catch {
+      do throws(BlobStorageError) { return try putLarge(source, context, readOn) } catch {
         guard error.code == .sourceFailed else { throw error }
       }
       // It changed while it was read.
-      try putLarge(source, context)
+      try putLarge(source, context, readOn)
     } catch {
       report.skipped.append(try Self.skipped(source, error))
     }
   }
 
-  private func putLarge(_ source: ImportSource, _ context: ImportContext) throws(BlobStorageError) {
+  private func putLarge(
+    _ source: ImportSource, _ context: ImportContext, _ progress: @escaping (Int64) -> Void
+  ) throws(BlobStorageError) {
     let start = context.beginReading(source.status)
     let file = try source.open()
     let key = try Engine.keyBytes(source.key)
     if options.isDryRun {
-      try plan(file, key) { done in self.tell(extra: done) }
+      try plan(file, key, progress: progress)
       return
     }
     var putOptions = PutOptions(
       durability: .relaxed, replacement: options.storedReplacement, codec: options.codec)
     var mark = FileMark(file.status, readFrom: start, try context.attributes(of: source, file.status, file))
-    if let long = try mark.moveLongAttributes(engine) {
-      count(try engine.memoryPut.commit([long], by: options.codec))
-    }
+    try commitLong(mark.moveLongAttributes(engine))
     putOptions.metadata = mark.metadata
     var put = try engine.streamPut(putOptions)
-    put.progress = { done in self.tell(extra: done) }
+    put.progress = progress
     let (result, watermark) = try put.run(key, file)
     count(([result], watermark), of: [source])
     try cache?.holdLimit()
@@ -423,6 +442,7 @@ package final class Importer {
   // MARK: Counting
 
   private func count(_ result: PutResult, isLink: Bool) {
+    onFile?(TransferredFile(key: result.version.key, isUnchanged: false))
     if isLink {
       report.linkCount += 1
     } else {
@@ -440,7 +460,10 @@ package final class Importer {
     record(source, version)
     if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
     // What the scan has found unchanged counts as seen from the beginning: it says nothing of how fast reading is.
-    if scan.unchangedCount == 0 { see(source) }
+    if scan.unchangedCount == 0 {
+      see(source)
+      onFile?(TransferredFile(key: source.key, isUnchanged: true))
+    }
   }
 
   private func see(_ source: ImportSource) {

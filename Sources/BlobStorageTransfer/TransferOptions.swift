@@ -42,13 +42,15 @@ public struct ImportOptions: Sendable, Hashable {
   /// The paths are a list of files: each gets the prefix and its whole path as its key, without `./` and a '/' in front.
   /// Folders of the list are skipped, like anything else that is not a regular file.
   public var keepsPaths: Bool
+  /// How many bytes of files to read in a second, on average; nil for no limit.
+  public var maximumByteRate: Int64?
 
   public init(
     prefix: String = "", replacement: Replacement = .replaceCurrent, durability: Durability = .durable,
     codec: CodecKind? = nil, isDryRun: Bool = false, excluded: [String] = [], readsUnchanged: Bool = false,
     keepsAttributes: Bool = true, keepsOwners: Bool? = nil, staysOnFileSystem: Bool = false,
     excludesCaches: Bool = false, recordsState: Bool = true, stateName: String? = nil,
-    keepsPaths: Bool = false
+    keepsPaths: Bool = false, maximumByteRate: Int64? = nil
   ) {
     self.recordsState = recordsState
     self.stateName = stateName
@@ -64,6 +66,7 @@ public struct ImportOptions: Sendable, Hashable {
     self.excluded = excluded
     self.readsUnchanged = readsUnchanged
     self.keepsPaths = keepsPaths
+    self.maximumByteRate = maximumByteRate
   }
 }
 
@@ -159,11 +162,13 @@ public struct ExportOptions: Sendable, Hashable {
   public var restoresOwners: Bool?
   /// Looks up what is there, and writes nothing.
   public var isDryRun: Bool
+  /// How many bytes of files to write in a second, on average; nil for no limit.
+  public var maximumByteRate: Int64?
 
   public init(
     prefix: String = "", stripped: String = "", overwrites: Bool = false, patterns: [String] = [],
     state: TreeState? = nil, restoresAttributes: Bool = true, restoresOwners: Bool? = nil,
-    isDryRun: Bool = false
+    isDryRun: Bool = false, maximumByteRate: Int64? = nil
   ) {
     self.state = state
     self.restoresAttributes = restoresAttributes
@@ -173,6 +178,7 @@ public struct ExportOptions: Sendable, Hashable {
     self.overwrites = overwrites
     self.patterns = patterns
     self.isDryRun = isDryRun
+    self.maximumByteRate = maximumByteRate
   }
 }
 

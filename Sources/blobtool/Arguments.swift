@@ -116,6 +116,8 @@ struct KeyArgument: ExpressibleByArgument {
 
   init?(argument: String) { text = argument }
 
+  static var defaultCompletionKind: CompletionKind { KeyCompletion.kind }
+
   /// - Throws: `ValidationError` for an empty key. The store refuses keys that are too long.
   func checked() throws -> String {
     guard !text.isEmpty else {

@@ -5,6 +5,7 @@ import Foundation
 @main
 enum EntryPoint {
   static func main() async {
+    MemoryPolicy.apply()
     StandardDescriptors.fillGaps()
     signal(SIGPIPE, SIG_IGN)  // a reader that has had enough is then an error of `write`, which ends quietly
     let arguments: [String]
@@ -19,7 +20,7 @@ enum EntryPoint {
 
   private static func run(_ arguments: [String]) async -> Int32 {
     do {
-      let command = try Blobtool.parseAsRoot(arguments)
+      let command = try await Blobtool.asyncParseAsRoot(arguments)
       if let command = command as? any AsyncParsableCommand {
         try await runWhole(command)
       } else {

@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageTransfer
 import Foundation
 
 /// The options for output and progress.
@@ -24,6 +25,37 @@ struct OutputOptions: ParsableArguments {
   func mention(_ sentence: String) {
     if !quiet { StandardError.say(sentence) }
   }
+}
+
+/// `--verbose` of commands that store or write files.
+struct VerboseOption: ParsableArguments {
+  @Flag(name: [.customShort("v"), .customLong("verbose")], help: "Name each file on standard error.")
+  var isVerbose = false
+
+  /// Names each file as soon as it is done; nil without the option.
+  func handler(
+    _ output: OutputOptions, _ meter: ProgressMeter, _ verb: String
+  ) -> TransferHandler? {
+    guard isVerbose, !output.quiet else { return nil }
+    return { file in
+      meter.clear()
+      StandardError.say("\(file.isUnchanged ? "unchanged" : verb) “\(file.key.printable)”")
+    }
+  }
+}
+
+/// `--bandwidth` of commands that move files or chunks.
+struct BandwidthOption: ParsableArguments {
+  @Option(
+    help: ArgumentHelp(
+      "Move at most RATE bytes a second, on average: a number, or one with K, M, G or T.", valueName: "rate"))
+  var bandwidth: ByteCountArgument?
+
+  func validate() throws {
+    guard bandwidth?.value ?? 1 > 0 else { throw ValidationError("--bandwidth is 1 or more") }
+  }
+
+  var maximumByteRate: Int64? { bandwidth?.value }
 }
 
 /// `--utc`: how commands show times to a reader. JSON has UTC.

@@ -48,6 +48,27 @@ struct BucketTests {
     #expect(verified.status == 0, "\(verified.errors)")
   }
 
+  @Test("is verified by each machine for itself, and only what is due if that is asked")
+  func maximumAge() async throws {
+    struct Line: Decodable { var packs: Int; var duePacks: Int }
+    func due(_ machine: String) async throws -> [Int] {
+      let outcome = try await run(machine, ["verify", "--max-age", "1d", "--json"])
+      #expect(outcome.status == 0, "\(outcome.errors)")
+      return try outcome.json(Line.self).flatMap { [$0.duePacks, $0.packs] }
+    }
+    #expect(try await run("one", ["init"]).status == 0)
+    for key in ["a", "b"] {
+      #expect(try await run("one", ["put", key], input: Data(key.utf8)).status == 0)
+    }
+    #expect(try await due("one") == [2, 2])
+    #expect(try await due("one") == [0, 2])
+    #expect(try await due("two") == [2, 2])
+    #expect(try await run("two", ["put", "c"], input: Data("c".utf8)).status == 0)
+    #expect(try await due("one") == [1, 3])
+    #expect(try await due("two") == [1, 3])
+    #expect(try await due("one") == [0, 3])
+  }
+
   @Test("refuses conditions in a sentence, and changes nothing")
   func conditions() async throws {
     #expect(try await run("one", ["init"]).status == 0)

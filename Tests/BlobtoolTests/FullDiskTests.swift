@@ -94,6 +94,34 @@ extension FullDiskTests {
     #expect(outcome.lines.filter { $0.hasPrefix("!") } == [], "\(outcome.errors)")
   }
 
+  /// A copy that is longer than the target's disk. It commits every 64 MB.
+  private static let copying = #"""
+    wrong() { echo "! $*"; }
+    $TOOL import tree > /dev/null || wrong import
+    $TOOL init --store full/store > /dev/null || wrong init
+    $TOOL copy $BLOBTOOL_STORE full/store --prefix f10 > /dev/null || wrong "copy of one key"
+    $TOOL copy $BLOBTOOL_STORE full/store --json > out 2> err; status=$?
+    [ $status = 1 ] || wrong "the copy ended with $status: $(cat err)"
+    [ ! -s out ] || wrong "a result: $(cat out)"
+    count=$($TOOL list --store full/store | wc -l)
+    [ $count -gt 1 ] && [ $count -lt 30 ] || wrong "$count keys were copied"
+    head -1 err | grep -q "\"code\":\"noSpace\".*\"keys\":$count[,}]" || wrong "JSON of the error, $count: $(cat err)"
+    tail -1 err | grep -q ": $count keys of this copy, .* are in .*full/store; free space" || wrong "$count: $(cat err)"
+    tail -1 err | grep -q "start the copy again" || wrong "no way out: $(cat err)"
+    [ $(wc -l < err) = 2 ] || wrong "more than that: $(cat err)"
+    $TOOL verify --store full/store > /dev/null || wrong "verify: $?"
+    """#
+
+  @Test("says how much of a copy is in the target, and how to go on")
+  func copying() async throws {
+    let workshop = try await Workshop()
+    for index in 10..<40 { try workshop.write(noise(3_000_000, seed: UInt64(index)), to: "tree/f\(index)") }
+    try workshop.write(Data(Self.copying.utf8), to: "script")
+    let outcome = try await workshop.shell(
+      "mkdir full; unshare -m bash -c 'mount -t tmpfs -o size=80m none full; source ./script'")
+    #expect(outcome.lines.filter { $0.hasPrefix("!") } == [], "\(outcome.errors)")
+  }
+
   /// A store with many chunks for its size, half of them garbage in packs of their own. Its disk is filled up to `$LEFT`
   /// kB. The reserve is there if `$RESERVE` says so. A collection that was killed left its packs retired.
   private static let collection = #"""

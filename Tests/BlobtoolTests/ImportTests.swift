@@ -187,10 +187,17 @@ import Testing
     #expect(try await workshop.expect(0, ["list", "store"]).lines.isEmpty)
     let named = try await workshop.expect(1, ["import", "store/packs"])
     #expect(named.errors.contains("it belongs to the store itself"))
-    for folder in ["store", "store/packs", "store/new"] {
+    for folder in ["store", "store/packs", "store/new", "store/new/deep"] {
       let outcome = try await workshop.expect(1, ["export", folder])
       #expect(outcome.errors.contains("belongs to the store itself"))
+      #expect(try await workshop.expect(1, ["export", folder, "--dry-run"]).errors == outcome.errors)
     }
+    for key in ["store/packs/a", "store/new/b"] {
+      try await workshop.expect(0, ["put", key], input: Data("x".utf8))
+    }
+    let planned = try await workshop.expect(1, ["export", "store/", ".", "--dry-run"])
+    #expect(planned.errors.contains("“store/packs/a”") && planned.text == "Would write 0 files, 0 B.\n")
+    #expect(try await workshop.expect(1, ["export", "store/", "."]).errors == planned.errors)
   }
 
   @Test("an import into a cache says how many of its files the cache has evicted again")

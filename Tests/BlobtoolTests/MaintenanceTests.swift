@@ -219,6 +219,49 @@ import Testing
     #expect(statuses.sorted() == [0, 0, 4])
   }
 
+  @Test("verify --max-age reads what is due, and says how much that is")
+  func maximumAge() async throws {
+    let workshop = try await Workshop(options: ["--similarity", "off"])
+    for index in 0..<4 {
+      try await workshop.expect(0, ["put", "k\(index)"], input: noise(200_000, seed: UInt64(index)))
+    }
+    struct Line: Decodable { var packs: Int; var duePacks: Int?; var byteCount: Int64 }
+    func due(_ options: [String] = [], _ status: Int32 = 0) async throws -> Int {
+      let outcome = try await workshop.expect(status, ["verify", "--max-age", "1d", "--json"] + options)
+      return try #require(try outcome.json(Line.self).first?.duePacks)
+    }
+    #expect(
+      try await workshop.expect(0, ["verify", "--quick", "--json"]).json(Line.self).first?.duePacks == nil)
+    // The structure is no verification.
+    #expect(try await due(["--share", "1/2"]) + due(["--share", "2/2"]) == 4)
+    let none = try await workshop.expect(0, ["verify", "--max-age", "1d"])
+    #expect(none.text.contains(/due +0 of 4 packs\n/) && none.text.contains(/checked +0 B\n/))
+    #expect(
+      try await workshop.expect(0, ["verify", "--max-age", "0.001"]).text.contains(/due +4 of 4 packs\n/))
+    try await workshop.expect(0, ["put", "k4"], input: noise(200_000, seed: 4))
+    #expect(try await due() == 1)
+    // Rewritten behind its back, and found by the time of the file.
+    let hurt = try await workshop.shell(
+      "printf '\\377\\000\\377\\000' | dd of=$(ls -S store/packs/*.pack | head -1) bs=1 seek=100000 conv=notrunc status=none"
+    )
+    #expect(hurt.status == 0)
+    for _ in 0..<2 { #expect(try await due([], 4) == 1) }
+    try await workshop.expect(0, ["repair", "--accept-loss"])
+    _ = try await due()
+    #expect(try await due() == 0)
+    // A file of its own that cannot be read means that everything is due, and so does none.
+    _ = try await workshop.shell("sed -i s/0/1/ store/verified")
+    #expect(try await due() > 3)
+    #expect(try await due() == 0)
+    _ = try await workshop.shell("rm store/verified")
+    try await workshop.expect(0, ["verify", "--quick"])
+    #expect(try await due() > 3)
+    try await workshop.expect(0, ["delete", "--prefix", "k"])
+    try await workshop.expect(0, ["gc"])
+    #expect(try await due() <= 1)
+    #expect(try await workshop.expect(0, ["verify"]).status == 0)
+  }
+
   @Test("reports say how far they are", arguments: [["stats"], ["info", "k"], ["why", "k"]])
   func progress(_ command: [String]) async throws {
     let workshop = try await Workshop()

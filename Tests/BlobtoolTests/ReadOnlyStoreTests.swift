@@ -29,6 +29,7 @@ struct ReadOnlyStoreTests {
     reads stats
     reads verify
     reads verify --quick
+    for i in 1 2; do reads verify --max-age 1d; grep -Eq 'due +[1-9]' out || wrong "nothing is due: $(cat out)"; done
     reads report --output report.html
     reads export gone/ out-tree --strip gone/; cmp -s out-tree/3 f3 || wrong "what was exported has other bytes"
     rm -rf copy; $TOOL init --store copy > /dev/null

@@ -238,7 +238,7 @@ struct VerificationLine: Decodable {
     let verified = try await workshop.expect(0, ["verify", "--json"])
     #expect(
       try verified.fields() == [
-        "blobs", "chunks", "byteCount", "depth", "damaged", "losses", "versionsAhead", "seconds",
+        "blobs", "chunks", "packs", "byteCount", "depth", "damaged", "losses", "versionsAhead", "seconds",
       ])
     #expect(try verified.json(VerificationLine.self).first?.byteCount == 600_000)
     let plannedLast = try #require(

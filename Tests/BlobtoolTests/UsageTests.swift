@@ -41,7 +41,9 @@ import Testing
       ["import", ".", "--files-from", "-"], ["import", ".", "--null"], ["init", "a", "--store", "b"],
       ["init", ""],
       ["verify", "--share", "0/3"], ["verify", "--share", "4/3"], ["verify", "--share", "3"],
-      ["help", "frobnicate"],
+      ["verify", "--max-age", "0"], ["verify", "--max-age", "1d", "--quick"],
+      ["verify", "--max-age", "1d", "--blobs"],
+      ["help", "frobnicate"], ["import", ".", "--bandwidth", "0"], ["export", "x", "--bandwidth", "fast"],
       ["--store", "a"], ["cache", "frobnicate"], ["get", "a", "--offset", "1X"],
       ["cache", "set-limit", "1G", "--lifetime", "0"], ["cache", "set-limit", "1G", "--lifetime", "1y"],
     ])
@@ -91,14 +93,15 @@ import Testing
       (
         "import",
         [
-          "--archive", "--codec", "--dry-run", "--exclude", "--exclude-from", "--files-from", "--force",
+          "--archive", "--bandwidth", "--codec", "--dry-run", "--exclude", "--exclude-from", "--files-from",
+          "--force",
           "--null",
-          "--prefix",
+          "--prefix", "--verbose",
         ]
       ),
-      ("export", ["--dry-run", "--glob", "--overwrite", "--strip"]),
+      ("export", ["--bandwidth", "--dry-run", "--glob", "--overwrite", "--strip", "--verbose"]),
       ("gc", ["--dry-run", "--fence", "--keep", "--recompress", "--time"]),
-      ("verify", ["--blobs", "--quick", "--share"]), ("repair", ["--accept-loss"]),
+      ("verify", ["--blobs", "--max-age", "--quick", "--share"]), ("repair", ["--accept-loss"]),
       ("stats", ["--prometheus"]),
       ("info", ["--utc"]), ("why", ["--digest", "--limit", "--utc"]), ("report", ["--limit", "--output"]),
       ("watch", ["--interval", "--once"]), ("sync", []), ("cache stats", []), ("cache trim", []),
@@ -134,7 +137,7 @@ import Testing
     for option in [
       "json", "progress", "prefix", "mirror", "dry-run", "force", "source-state", "target-state",
       "source-profile",
-      "target-profile", "pack-cache",
+      "target-profile", "pack-cache", "bandwidth",
     ] { #expect(copy.contains(" --\(option) "), "\(option)") }
     #expect(!copy.contains(" --store "))
     let creation = try await help(["init"])

@@ -74,6 +74,33 @@ struct CrashTests {
         try lab.put(engine, [("a", noise(8, 5_000) + noise(9, 3_000))], durability: .relaxed, streamed: true)
       }
     },
+    Scenario(name: "a put without a key", setUp: historyOfA) { lab in
+      try lab.session { engine in
+        try lab.put(engine, holding: "short", noise(30, 900))
+        // The blob of a key that is held, too.
+        try lab.put(engine, holding: "of b", prose(104, 5_000))
+        try lab.delete(engine, ["b"])
+        try lab.put(engine, holding: "long", noise(31, 8_000), streamed: true)
+        try lab.put(engine, [("long", noise(31, 8_000))], durability: .relaxed)
+      }
+    },
+    Scenario(
+      name: "a collection beside held blobs",
+      setUp: { lab in
+        try garbageInEveryPack(lab)
+        try lab.session { engine in
+          for number in 0..<3 {
+            try lab.put(engine, holding: "h\(number)", noise(UInt64(30 + number), 1_500))
+          }
+        }
+      },
+      act: { lab in
+        try lab.session { engine in
+          try lab.release(engine, "h1")
+          _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+          try lab.put(engine, holding: "h1", noise(31, 1_500))
+        }
+      }),
     Scenario(name: "durable puts that follow each other, into zeros written ahead") { lab in
       try lab.session { engine in
         for number in 0..<6 { try lab.put(engine, [("k\(number % 3)", noise(UInt64(number), 400))]) }
@@ -214,6 +241,26 @@ struct CrashTests {
       steps.formUnion(lab.disk.calls.filter { $0.mutationNumber != nil }.compactMap(\.step))
     }
     #expect(steps == expected)
+  }
+
+  @Test("would show a held blob that a collection removes, and a hold that is lost")
+  func lostHolds() throws {
+    for collects in [true, false] {
+      let lab = try Lab()
+      try Self.garbageInEveryPack(lab)
+      let engine = try lab.open()
+      try lab.put(engine, holding: "h", noise(30, 1_500))
+      try lab.checkHolds(engine, "before")
+      let hold = try #require(try engine.holds().first)
+      // Behind the model's back.
+      _ = try engine.release("h")
+      if collects {
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+        #expect(try engine.openBlob(hold.digest) == nil)
+      }
+      #expect(throws: Broken.self) { try lab.checkHolds(engine, "afterwards") }
+      try engine.close()
+    }
   }
 
   /// When a process dies: before the disk has done what the call says, or before the process learns of it.

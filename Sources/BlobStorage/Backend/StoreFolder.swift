@@ -28,6 +28,7 @@ package struct StoreFolder: Sendable {
   /// Locks of registered writers: only the state folder of a shared store has it.
   package var members: FilePath { path.entry("members") }
   package var reserve: FilePath { path.entry("reserve") }
+  package var verified: FilePath { path.entry("verified") }
 
   /// Makes an empty store; of two that try at once, one succeeds.
   ///

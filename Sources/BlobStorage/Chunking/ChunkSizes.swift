@@ -15,7 +15,7 @@ public struct ChunkSizes: Sendable, Hashable {
   ///
   /// - Throws: `invalidArgument` unless the average is a power of two from
   ///   ``BlobLimits/minimumAverageChunkByteCount`` to ``BlobLimits/maximumAverageChunkByteCount``.
-  package init(average: Int) throws(BlobStorageError) {
+  public init(average: Int) throws(BlobStorageError) {
     let range = BlobLimits.minimumAverageChunkByteCount...BlobLimits.maximumAverageChunkByteCount
     guard range.contains(average), average.nonzeroBitCount == 1 else {
       throw BlobStorageError(

@@ -1,4 +1,5 @@
 import Foundation
+import Logging
 
 /// Reads a store back and says what is damaged.
 struct Verifier {
@@ -13,7 +14,7 @@ struct Verifier {
   }
 
   func run(
-    _ depth: VerificationDepth, _ share: VerificationShare? = nil
+    _ depth: VerificationDepth, _ share: VerificationShare? = nil, maximumAge: Duration? = nil
   ) throws(BlobStorageError) -> VerificationReport {
     let start = Date()
     try engine.checkOpen()
@@ -27,10 +28,20 @@ struct Verifier {
     let allRows = try engine.catalog.packRows()
     // What this machine keeps of published packs says nothing about the packs.
     let missing = try engine.sharing.missingPacks(allRows.map(\.row))
-    let rows = allRows.filter { share?.contains($0.row.name) != false || missing.contains($0.row.name) }
-    let total = rows.reduce(0) { $0 + ($1.row.state == .retired ? 0 : $1.row.appliedByteCount) }
+    var rows = allRows.filter { (_, row) in
+      row.state != .retired && (share?.contains(row.name) != false || missing.contains(row.name))
+    }
+    report.packCount = rows.count
+    if let maximumAge {
+      rows = try due(rows, maximumAge, missing)
+      report.duePackCount = rows.count
+    }
+    var verified: [PackName: VerifiedPacks.Entry] = [:]
+    // Also after an interruption: the next verification goes on there.
+    defer { record(verified, of: allRows.map(\.row.name)) }
+    let total = rows.reduce(0) { $0 + $1.row.appliedByteCount }
     var done: Int64 = 0
-    for (index, (_, row)) in rows.enumerated() where row.state != .retired {
+    for (index, (_, row)) in rows.enumerated() {
       try CancellationFlag.check()
       func tell(_ byteCount: Int64) {
         progress(
@@ -39,6 +50,7 @@ struct Verifier {
             totalCount: rows.count))
       }
       tell(0)
+      let entry = depth == .structure ? nil : try entry(of: row)
       let result =
         try missing.contains(row.name)
         ? .missing(row.name) : PackVerifier(engine, row, isQuick: depth == .structure).run(progress: tell)
@@ -46,6 +58,7 @@ struct Verifier {
       report.chunkCount += result.chunkCount
       report.byteCount += result.byteCount
       findings += result.findings
+      if result.findings.isEmpty, !result.hasUnknownRecords { verified[row.name] = entry }
     }
     let wrong = depth == .blobs ? try wrongBlobs(share) : []
     findings += wrong
@@ -71,6 +84,52 @@ struct Verifier {
     report.versionsAhead = try versionsAhead()
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
+  }
+
+  // MARK: What was verified before
+
+  /// The packs that were not verified within that time, or have changed since.
+  private func due(
+    _ rows: [(UInt32, row: PackRow)], _ maximumAge: Duration, _ missing: Set<PackName>
+  ) throws(BlobStorageError) -> [(UInt32, row: PackRow)] {
+    let known = VerifiedPacks.read(engine.folder)
+    let now = engine.clock.now()
+    let since = now - min(now, maximumAge.milliseconds)
+    var due: [(UInt32, row: PackRow)] = []
+    for (number, row) in rows {
+      let status = try status(of: row.name)
+      if missing.contains(row.name) || known.isDue(row.name, status, since: since, now: now) {
+        due.append((number, row: row))
+      }
+    }
+    return due
+  }
+
+  private func status(of pack: PackName) throws(BlobStorageError) -> FileStatus? {
+    guard let file = try engine.backend.openPack(pack) else { return nil }
+    defer { file.close() }
+    return try file.status()
+  }
+
+  /// What a verification of a pack, begun now, says of it if it finds nothing. Nil for a pack that is to be published:
+  /// what is read of it is not what will be there.
+  private func entry(of row: PackRow) throws(BlobStorageError) -> VerifiedPacks.Entry? {
+    guard engine.backend.isDurableOnceSynced || row.durableByteCount > 0,
+      let status = try status(of: row.name)
+    else {
+      return nil
+    }
+    // The records of a living writer are read up to here only.
+    let byteCount = row.isSealed ? status.byteCount : min(status.byteCount, row.appliedByteCount)
+    return VerifiedPacks.Entry(byteCount: byteCount, changed: status.changed, time: engine.clock.now())
+  }
+
+  private func record(_ entries: [PackName: VerifiedPacks.Entry], of packs: [PackName]) {
+    guard !entries.isEmpty else { return }
+    do throws(BlobStorageError) { try VerifiedPacks.add(entries, of: Set(packs), to: engine.folder) } catch {
+      // It only saves reading, and a folder may be one that cannot be written.
+      engine.logger.debug("What was verified was not recorded.", metadata: ["reason": "\(error.message)"])
+    }
   }
 
   /// Reads each blob of several chunks, and compares it with its digest.

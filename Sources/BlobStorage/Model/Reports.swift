@@ -148,6 +148,10 @@ public struct VerificationReport: Sendable, Hashable, Codable {
   public var depth = VerificationDepth.chunks
   /// The part of the store that was read; nil for all of it.
   public var share: VerificationShare?
+  /// Packs of the store, or of the share.
+  public var packCount = 0
+  /// Those of them that were due, and read; nil unless a maximum age was given.
+  public var duePackCount: Int?
   public var blobCount = 0
   public var chunkCount = 0
   /// Plain bytes that were read and checked; 0 when only the structure was looked at.
@@ -164,6 +168,8 @@ public struct VerificationReport: Sendable, Hashable, Codable {
 
   private enum CodingKeys: String, CodingKey {
     case depth, share, byteCount, damaged, losses, versionsAhead
+    case packCount = "packs"
+    case duePackCount = "duePacks"
     case blobCount = "blobs"
     case chunkCount = "chunks"
     case duration = "seconds"

@@ -18,16 +18,21 @@ extension BlobStore {
 
   /// Reads everything back and checks each checksum and digest. Damage is in the report, not thrown.
   ///
+  /// Records in the folder which packs were found undamaged, and when. In a folder that cannot be written it does not.
+  ///
   /// - Parameters:
   ///   - depth: how much is read.
   ///   - share: the part of the store to read; nil for all of it. What is missing is always looked for.
+  ///   - maximumAge: reads only packs that were not found undamaged within that time on this machine, or have changed
+  ///     since. Nil for all packs. The structure is no verification in this sense, and blobs are always compared.
   ///   - progress: receives the bytes that were read, and the total.
   public func verify(
-    _ depth: VerificationDepth = .chunks, share: VerificationShare? = nil, progress: ProgressHandler? = nil
+    _ depth: VerificationDepth = .chunks, share: VerificationShare? = nil, maximumAge: Duration? = nil,
+    progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> VerificationReport {
     try await run { (engine) throws(BlobStorageError) in
       try engine.watched("verify", progress) { (progress) throws(BlobStorageError) in
-        try Verifier(engine, progress).run(depth, share)
+        try Verifier(engine, progress).run(depth, share, maximumAge: maximumAge)
       }
     }
   }
@@ -51,7 +56,7 @@ extension BlobStore {
 
   /// The losses that were not accepted. While there are any, answers may be out of date.
   ///
-  /// Of a store in a bucket it says what this machine knows; ``verify(_:share:progress:)`` looks again.
+  /// Of a store in a bucket it says what this machine knows; ``verify(_:share:maximumAge:progress:)`` looks again.
   public func losses() async throws(BlobStorageError) -> StoreLosses {
     try await run { (engine) throws(BlobStorageError) in try engine.losses() }
   }

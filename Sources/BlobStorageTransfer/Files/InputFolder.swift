@@ -9,9 +9,12 @@ package final class InputFolder: Sendable {
   package let path: FilePath
   package let identity: FileIdentity
   let descriptor: OwnedDescriptor
+  private let excluded: FileIdentity?
 
   /// Opens an existing folder; it may itself be reached through a symbolic link, as the user's own choice.
-  package init(_ name: FilePath) throws(BlobStorageError) {
+  ///
+  /// - Parameter excluded: a folder below it that nothing is read from.
+  package init(_ name: FilePath, excluding excluded: FileIdentity? = nil) throws(BlobStorageError) {
     let path = try name.absolute()
     let options = Int32(BS_OPEN_DIRECTORY | BS_OPEN_FOLLOW)
     let descriptor = try OwnedDescriptor.open(bs_working_directory(), path, path, options, "list")
@@ -19,6 +22,7 @@ package final class InputFolder: Sendable {
     self.path = path
     identity = try descriptor.status(path).identity
     self.descriptor = descriptor
+    self.excluded = excluded
   }
 
   /// Opens a regular file below the folder.
@@ -88,9 +92,12 @@ package final class InputFolder: Sendable {
   ) throws(BlobStorageError) -> OwnedDescriptor {
     guard FolderTrail.leadsDown(bytes) else { throw OutputFolder.escapes(path.appending(bytes: bytes)) }
     return try trail.folder(of: bytes, below: descriptor) {
-      (above, name, _) throws(BlobStorageError) in
+      (above, name, bytesOfFolder) throws(BlobStorageError) in
       do throws(BlobStorageError) {
-        return try .open(above.number, name, path.appending(bytes: bytes), Int32(BS_OPEN_DIRECTORY), "open")
+        let folder = try OwnedDescriptor.open(
+          above.number, name, path.appending(bytes: bytes), Int32(BS_OPEN_DIRECTORY), "open")
+        try OutputFolder.check(folder, path.appending(bytes: bytesOfFolder), isNot: excluded)
+        return folder
       } catch {
         let errno = error.errno.map(Errno.init(rawValue:))
         guard errno == .notDirectory || errno == .tooManySymbolicLinkLevels else { throw error }

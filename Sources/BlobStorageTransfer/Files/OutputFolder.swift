@@ -49,11 +49,19 @@ package final class OutputFolder: Sendable {
         above.number, name, path, Int32(BS_OPEN_DIRECTORY), "enter the folder")
       // What was created just now is empty.
       if created < 0 { try removePartial(in: folder) }
-      guard let excluded, try folder.status(path).identity == excluded else { return folder }
-      throw BlobStorageError(
-        .invalidArgument, "\(path.string) is the store's own folder: nothing is written into it",
-        path: path.string)
+      try Self.check(folder, path, isNot: excluded)
+      return folder
     }
+  }
+
+  /// Refuses the folder that nothing is written into.
+  static func check(
+    _ folder: OwnedDescriptor, _ path: @autoclosure () -> FilePath, isNot excluded: FileIdentity?
+  ) throws(BlobStorageError) {
+    guard let excluded, try folder.status(path()).identity == excluded else { return }
+    throw BlobStorageError(
+      .invalidArgument, "\(path().string) is the store's own folder: nothing is written into it",
+      path: path().string)
   }
 
   /// A name for a file that is not whole yet. Not made from its own name, which may be as long as a name can be.

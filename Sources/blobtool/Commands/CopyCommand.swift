@@ -1,6 +1,7 @@
 import ArgumentParser
 import BlobStorage
 import BlobStorageTransfer
+import Synchronization
 
 /// `copy`: copies keys and versions from one store into another.
 struct CopyCommand: AsyncParsableCommand {
@@ -38,6 +39,8 @@ struct CopyCommand: AsyncParsableCommand {
   var mirror = false
 
   @OptionGroup var dry: DryRunOption
+
+  @OptionGroup var bandwidth: BandwidthOption
 
   @Flag(help: "Mirror a source that is damaged or lacks many keys.")
   var force = false
@@ -97,12 +100,7 @@ struct CopyCommand: AsyncParsableCommand {
       try await source.tellingLosses {
         let opened = try await places.target.open()
         target = opened
-        let report = try await shared.withProgress { meter in
-          try await source.copy(
-            to: opened,
-            options: CopyOptions(prefix: prefix, isMirror: mirror, isForced: force, isDryRun: dryRun),
-            progress: meter.handler)
-        }
+        let report = try await copy(source, to: opened)
         if !dryRun { try await CacheCommand.hold(opened) }
         try tell(report)
       }
@@ -114,6 +112,32 @@ struct CopyCommand: AsyncParsableCommand {
     }
     try await target?.closeWhole()
     try await source.closeWhole()
+  }
+
+  private func copy(_ source: BlobStore, to target: BlobStore) async throws -> CopyReport {
+    let latest = Mutex<WorkProgress?>(nil)
+    do {
+      return try await shared.withProgress { meter in
+        try await source.copy(
+          to: target,
+          options: CopyOptions(
+            prefix: prefix, isMirror: mirror, isForced: force, isDryRun: dryRun,
+            maximumByteRate: bandwidth.maximumByteRate)
+        ) { progress in
+          latest.withLock { $0 = progress }
+          meter.update(progress)
+        }
+      }
+    } catch let error as BlobStorageError where error.code == .noSpace {
+      let stored = latest.withLock { $0 }
+      let (count, byteCount) = (stored?.doneCount ?? 0, stored?.doneByteCount ?? 0)
+      let room = NoRoom(
+        error: error.message, code: error.code, files: nil, keys: count, byteCount: byteCount)
+      throw try room.failure(
+        "\(HumanText.count(count, "key")) of this copy, \(HumanText.size(byteCount)),"
+          + " \(count == 1 ? "is" : "are") in \(target.information.path.printable)",
+        then: "start the copy again to continue it", json: shared.json)
+    }
   }
 
   private func place(_ path: String, _ state: String?, _ profile: String?) throws -> StorePlace {

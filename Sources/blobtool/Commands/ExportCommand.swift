@@ -8,8 +8,9 @@ struct ExportCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "export",
     abstract: "Writes keys as files below a folder: their current versions, or those of a state.",
-    usage:
-      "blobtool export [PREFIX] DIRECTORY [--at STATE] [--glob GLOB] [--strip PREFIX] [--overwrite] [--dry-run]",
+    usage: """
+      blobtool export [PREFIX] DIRECTORY [--at STATE] [--glob GLOB] [--strip PREFIX] [--overwrite] [--dry-run] [--verbose]
+      """,
     discussion: """
       Each key that begins with PREFIX is written at DIRECTORY/KEY, verified. A key that cannot be a file there is \
       reported, the others are written, and the exit code is 1. If no key begins with PREFIX, the exit code is 3.
@@ -46,6 +47,10 @@ struct ExportCommand: StoreCommand {
 
   @OptionGroup var dry: DryRunOption
 
+  @OptionGroup var bandwidth: BandwidthOption
+
+  @OptionGroup var verbose: VerboseOption
+
   @OptionGroup var shared: SharedOptions
 
   var isReading: Bool { true }
@@ -66,16 +71,21 @@ struct ExportCommand: StoreCommand {
     let options = ExportOptions(
       prefix: prefix, stripped: strip, overwrites: overwrite, patterns: globs.glob,
       state: try await at?.state(in: store, prefix: prefix), restoresAttributes: !noAttributes,
-      restoresOwners: owners ? true : nil, isDryRun: dry.isDryRun)
+      restoresOwners: owners ? true : nil, isDryRun: dry.isDryRun,
+      maximumByteRate: bandwidth.maximumByteRate)
     let report = try await shared.withProgress { meter in
-      try await store.exportFiles(to: directory, options: options, progress: meter.handler)
+      try await store.exportFiles(
+        to: directory, options: options, progress: meter.handler,
+        onFile: verbose.handler(shared.outputOptions, meter, dry.isDryRun ? "would write" : "wrote"))
+    }
+    if !shared.json || verbose.isVerbose {
+      for skipped in report.skipped + report.damaged {
+        StandardError.say("not written: “\(skipped.path.printable)”: \(skipped.reason)")
+      }
     }
     if shared.json {
       try JSONText.print(report)
     } else {
-      for skipped in report.skipped + report.damaged {
-        StandardError.say("not written: “\(skipped.path.printable)”: \(skipped.reason)")
-      }
       if report.incompleteCount > 0 {
         shared.mention(
           "not all attributes of \(HumanText.count(report.incompleteCount, "file")) could be set: some need root, or another"

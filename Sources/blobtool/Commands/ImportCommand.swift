@@ -89,6 +89,10 @@ struct ImportCommand: StoreCommand {
   @Option(help: "Use this codec instead of the store's.")
   var codec: Choice<CodecKind>?
 
+  @OptionGroup var bandwidth: BandwidthOption
+
+  @OptionGroup var verbose: VerboseOption
+
   @OptionGroup var shared: SharedOptions
 
   private static let shownCountMax = 10
@@ -118,20 +122,25 @@ struct ImportCommand: StoreCommand {
       codec: codec?.value,
       isDryRun: dryRun, excluded: exclude + patterns, readsUnchanged: force, keepsAttributes: !noAttributes,
       keepsOwners: owners ? true : nil, staysOnFileSystem: oneFileSystem, excludesCaches: excludeCaches,
-      recordsState: !noState, stateName: name, keepsPaths: filesFrom != nil)
+      recordsState: !noState, stateName: name, keepsPaths: filesFrom != nil,
+      maximumByteRate: bandwidth.maximumByteRate)
     let latest = Mutex<WorkProgress?>(nil)
     let report: ImportReport
     do {
       report = try await shared.withProgress { meter in
-        try await store.importFiles(paths, options: options) { progress in
-          latest.withLock { $0 = progress }
-          meter.update(progress)
-        }
+        try await store.importFiles(
+          paths, options: options,
+          progress: { progress in
+            latest.withLock { $0 = progress }
+            meter.update(progress)
+          },
+          onFile: verbose.handler(shared.outputOptions, meter, dryRun ? "would store" : "stored"))
       }
     } catch let error as BlobStorageError where error.code == .noSpace {
       throw try noRoom(error, after: latest.withLock { $0 })
     }
     if !dryRun { try await CacheCommand.hold(store) }
+    if !shared.json || verbose.isVerbose { nameSkipped(report) }
     if shared.json {
       try JSONText.print(report)
     } else {
@@ -162,19 +171,23 @@ struct ImportCommand: StoreCommand {
       then: "start the import again to continue it", json: shared.json)
   }
 
-  private func print(_ report: ImportReport) throws {
+  private func nameSkipped(_ report: ImportReport) {
     for skipped in report.skipped where skipped.isFailure {
       StandardError.say("skipped \(skipped.path.printable): \(skipped.reason)")
     }
     // Skipped links are not a failure, and a library may have thousands.
     let others = report.skipped.filter { !$0.isFailure }
-    for skipped in others.prefix(Self.shownCountMax) {
+    let shownCount = verbose.isVerbose ? others.count : min(others.count, Self.shownCountMax)
+    for skipped in others.prefix(shownCount) {
       shared.mention("skipped \(skipped.path.printable): \(skipped.reason)")
     }
-    if others.count > Self.shownCountMax {
-      let rest = HumanText.grouped(others.count - Self.shownCountMax)
+    if others.count > shownCount {
+      let rest = HumanText.grouped(others.count - shownCount)
       shared.mention("skipped \(rest) more that are no files, links or folders; --json lists them")
     }
+  }
+
+  private func print(_ report: ImportReport) throws {
     var facts = FactTable()
     facts.add(
       dryRun ? "would import" : "imported",

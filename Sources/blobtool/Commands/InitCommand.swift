@@ -52,7 +52,7 @@ struct InitCommand: AsyncParsableCommand {
     let information = store.information
     try await store.closeWhole()
     if shared.json {
-      try JSONText.print(Output(information))
+      try JSONText.print(information)
     } else {
       try StandardOutput.write("Created a store in \(information.path.printable).\n")
       if information.collectingMachine != nil {
@@ -67,28 +67,6 @@ struct InitCommand: AsyncParsableCommand {
     do { return try await place.create(options) } catch {
       guard error.code == .invalidArgument else { throw error }
       throw Failure(ExitStatus.wrongUsage, error.message)
-    }
-  }
-
-  private struct Output: Encodable {
-    var path: String
-    var id: String
-    var digest: String
-    var chunkSize: Int
-    var codec: String
-    var level: Int
-    var similarity: String
-    var collectingMachine: String?
-
-    init(_ information: StoreInformation) {
-      path = information.path
-      id = information.id
-      digest = information.digestAlgorithm.name
-      chunkSize = information.chunkSizes.average
-      codec = information.codec.name
-      level = information.level
-      similarity = information.usesSimilarity ? "on" : "off"
-      collectingMachine = information.collectingMachine
     }
   }
 }

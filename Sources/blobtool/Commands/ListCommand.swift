@@ -15,7 +15,7 @@ struct ListCommand: StoreCommand {
       is named, and the exit code is 1.
       """, aliases: ["ls"])
 
-  @Argument(help: "What the keys begin with (default: all keys).")
+  @Argument(help: "What the keys begin with (default: all keys).", completion: KeyCompletion.kind)
   var prefix: String = ""
 
   @OptionGroup var globs: GlobOptions

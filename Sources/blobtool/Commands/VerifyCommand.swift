@@ -8,6 +8,9 @@ struct VerifyCommand: StoreCommand {
     discussion: """
       With --share K/N it reads one of N parts of the packs: N runs with K from 1 to N read all. Each run looks for \
       missing packs.
+
+      --max-age DURATION reads only packs that no verify on this machine found undamaged within that time, and packs \
+      that have changed since. An interrupted verify --max-age goes on where it ended.
       """,
     aliases: ["check"])
 
@@ -20,18 +23,27 @@ struct VerifyCommand: StoreCommand {
   @Option(help: ArgumentHelp("Read one of N parts of the store only.", valueName: "k/n"))
   var share: ShareArgument?
 
+  @Option(
+    help: ArgumentHelp(
+      "Read only packs that were not verified within this time: 12h, 30d.", valueName: "duration"))
+  var maxAge: DurationArgument?
+
   @OptionGroup var shared: SharedOptions
 
   func validate() throws {
     guard !quick || !blobs else {
       throw ValidationError("--quick reads no blobs: leave out --quick or --blobs")
     }
+    guard maxAge == nil || !(quick || blobs) else {
+      throw ValidationError("--max-age reads the packs that are due: leave out --quick and --blobs")
+    }
   }
 
   func perform(on store: BlobStore) async throws {
     let report = try await shared.withProgress { meter in
       try await store.verify(
-        quick ? .structure : blobs ? .blobs : .chunks, share: share?.value, progress: meter.handler)
+        quick ? .structure : blobs ? .blobs : .chunks, share: share?.value, maximumAge: maxAge?.value,
+        progress: meter.handler)
     }
     if shared.json {
       try JSONText.print(report)
@@ -51,6 +63,9 @@ struct VerifyCommand: StoreCommand {
         facts.add("checked", byteCount: report.byteCount)
       }
       if let share = report.share { facts.add("share", "\(share.number) of \(share.count)") }
+      if let count = report.duePackCount {
+        facts.add("due", "\(HumanText.grouped(count)) of \(HumanText.count(report.packCount, "pack"))")
+      }
       facts.add("damaged", report.damaged.count)
       facts.add("time", HumanText.duration(report.duration))
       try facts.print()

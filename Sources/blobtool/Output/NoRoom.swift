@@ -4,7 +4,10 @@ import BlobStorage
 struct NoRoom: Encodable {
   var error: String
   var code: BlobStorageError.Code
-  var files = 0
+  /// Of an import or a put.
+  var files: Int? = 0
+  /// Of a copy.
+  var keys: Int?
   var byteCount: Int64 = 0
 
   /// The failure. With `--json` it is on standard error as an object, too.

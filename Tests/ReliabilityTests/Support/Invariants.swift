@@ -20,6 +20,8 @@ extension Lab {
   /// 5. A catalog made anew from the packs says the same, statistics included.
   /// 6. A new version can be put, and is the newest.
   ///
+  /// 10. A blob that a put without a key has stored is held, and stays so: see ``checkHolds(_:_:)``.
+  ///
   /// And while many processes run (``Simulation``, ``RaceTests``):
   ///
   /// 7. A reader finds a version that could be the current one at some time of its call, and reads its bytes; an open
@@ -53,6 +55,7 @@ extension Lab {
     }
     try put(engine, [("check", noise(UInt64(model.changes.count) + 77, 600))], archives: true)
     try checkSound(engine, "after the last put")
+    try repeatHolds(engine)
     try engine.close()
   }
 
@@ -71,6 +74,8 @@ extension Lab {
     if !model.matches(found) { throw Broken("1 \(when): found \(found), expected \(model.state)") }
     let report = try engine.verify()
     if !report.damaged.isEmpty { throw Broken("3 \(when): \(report.damaged)") }
+    if !report.losses.isEmpty { throw Broken("3 \(when): \(report.losses)") }
+    try checkHolds(engine, when)
     try Self.checkUnsettled(engine, when)
   }
 

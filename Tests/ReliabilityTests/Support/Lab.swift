@@ -17,6 +17,7 @@ final class Lab: @unchecked Sendable {
   /// Told when the catalog is kept elsewhere from now on.
   var catalogChanged: (CatalogFolder) -> Void = { _ in }
   var model = Model()
+  var held = HeldBlobs()
   var clock = TestClock()
   /// What engines are opened with.
   var packByteCountTarget: Int64 = 64 << 10
@@ -43,6 +44,7 @@ final class Lab: @unchecked Sendable {
     self.disk = disk
     self.catalog = catalog
     model = other.model
+    held = other.held
     clock = TestClock(other.clock.now)
     packByteCountTarget = other.packByteCountTarget
     weaknesses = other.weaknesses
@@ -183,7 +185,7 @@ final class Lab: @unchecked Sendable {
   }
 
   /// A process that has died while it stored a word in shared memory reports nothing.
-  private func checkAlive(_ engine: Engine) throws(BlobStorageError) {
+  func checkAlive(_ engine: Engine) throws(BlobStorageError) {
     guard let process = engine.folder.files as? SimulatedProcess, !process.isAlive else { return }
     throw .simulatedStop
   }

@@ -1,0 +1,94 @@
+import SystemPackage
+
+/// The file `verified` of a store's folder: what was read of each pack when it was last found undamaged, and when.
+/// Format.md, "The file verified".
+///
+/// It only saves reading: if it is missing or damaged, or says something else of a pack than its file, the pack is due.
+struct VerifiedPacks {
+  struct Entry: Hashable {
+    /// The length of the file up to which it was read.
+    var byteCount: Int64
+    /// When the file had last changed.
+    var changed: FileTime
+    /// When its reading began, in milliseconds since 1970.
+    var time: UInt64
+  }
+
+  private(set) var entries: [PackName: Entry]
+
+  private static let byteCountMax: Int64 = 16 << 20
+
+  init(_ entries: [PackName: Entry] = [:]) { self.entries = entries }
+
+  /// Whether a pack has to be read: it was not since that time, or its file is not as it was.
+  func isDue(_ pack: PackName, _ status: FileStatus?, since time: UInt64, now: UInt64) -> Bool {
+    guard let entry = entries[pack], let status else { return true }
+    // A time ahead of the clock says nothing.
+    return entry.byteCount != status.byteCount || entry.changed != status.changed || entry.time < time
+      || entry.time > now
+  }
+
+  /// What the folder says; nothing if that cannot be read.
+  static func read(_ folder: StoreFolder) -> VerifiedPacks {
+    do throws(BlobStorageError) {
+      guard let file = try folder.files.openIfThere(folder.verified, .read) else { return VerifiedPacks() }
+      defer { file.close() }
+      return try read(file)
+    } catch { return VerifiedPacks() }
+  }
+
+  /// Adds entries to what the folder says, durably, and removes those of packs that are not in `packs`.
+  ///
+  /// Overwrites the file under its own lock. A crash in between leaves a file whose checksum does not match.
+  static func add(
+    _ entries: [PackName: Entry], of packs: Set<PackName>, to folder: StoreFolder
+  ) throws(BlobStorageError) {
+    let file = try folder.files.open(folder.verified, .openOrCreate)
+    defer { file.close() }
+    guard try file.lock(.exclusive, withinSeconds: 10) else {
+      throw BlobStorageError(.busy, "Another process holds the lock of \(folder.verified).")
+    }
+    let known = try read(file).entries
+    // Of two that verify at once, the later has the latest state.
+    let all = known.filter { packs.contains($0.key) }.merging(entries) { $0.time > $1.time ? $0 : $1 }
+    let bytes = VerifiedPacks(all).bytes
+    guard bytes.count <= byteCountMax else { return }
+    try file.truncate(to: 0)
+    try file.put(bytes, at: 0)
+    try file.synchronize()
+  }
+
+  private static func read(_ file: any File) throws(BlobStorageError) -> VerifiedPacks {
+    let byteCount = try file.status().byteCount
+    guard byteCount <= byteCountMax else { return VerifiedPacks() }
+    return VerifiedPacks(bytes: try file.bytesThere(at: 0, Int(byteCount))) ?? VerifiedPacks()
+  }
+
+  // MARK: Text
+
+  var bytes: [UInt8] {
+    var text = ""
+    for (pack, entry) in entries.sorted(by: { $0.key < $1.key }) {
+      text +=
+        "\(pack) \(entry.byteCount) \(entry.changed.seconds) \(entry.changed.nanoseconds) \(entry.time)\n"
+    }
+    return Array((text + Hex.text(CRC32C.checksum(Array(text.utf8).span.bytes)) + "\n").utf8)
+  }
+
+  init?(bytes: [UInt8]) {
+    var lines = String(decoding: bytes, as: UTF8.self).split(
+      separator: "\n", omittingEmptySubsequences: false)
+    guard lines.popLast()?.isEmpty == true, let checksum = lines.popLast() else { return nil }
+    let text = lines.map { $0 + "\n" }.joined()
+    guard Hex.text(CRC32C.checksum(Array(text.utf8).span.bytes)) == checksum else { return nil }
+    entries = [:]
+    for line in lines {
+      let words = line.split(separator: " ", omittingEmptySubsequences: false)
+      guard words.count == 5, let pack = PackName(words[0]), let byteCount = Int64(words[1]),
+        let seconds = Int64(words[2]), let nanoseconds = Int32(words[3]), let time = UInt64(words[4])
+      else { return nil }
+      entries[pack] = Entry(
+        byteCount: byteCount, changed: FileTime(seconds: seconds, nanoseconds: nanoseconds), time: time)
+    }
+  }
+}
