@@ -20,7 +20,7 @@ struct Blobtool: AsyncParsableCommand {
       DeleteCommand.self, KeepCommand.self, ImportCommand.self, ExportCommand.self, CollectCommand.self,
       VerifyCommand.self, RepairCommand.self, StatisticsCommand.self, InformationCommand.self,
       WhyCommand.self, ReportCommand.self, WatchCommand.self, CacheCommand.self, SyncCommand.self,
-      CopyCommand.self,
+      CopyCommand.self, MountCommand.self,
       ManualCommand.self,
     ])
 

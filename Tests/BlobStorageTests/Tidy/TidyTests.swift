@@ -10,6 +10,7 @@ struct TidyTests {
     ["Maintenance"], ["Store"],
     // Targets of their own, which the core cannot import.
     ["Cache"], ["Transfer Files"], ["Transfer", "Reports", "Observation", "Testing"],
+    ["Mount"],
     // For stores that machines share.
     ["Objects"], ["Packs"], ["Publishing", "Extending"], ["SharedStore"], ["Collecting"],
   ]
