@@ -100,8 +100,9 @@ final class OpenFile: Sendable {
       var new: [ReadWindow] = []
       for number in [index, index + 1] where state.windows[number] == nil {
         let start = number * Self.windowByteCount
-        let range = start..<min(start + Self.windowByteCount, version.byteCount)
-        guard !range.isEmpty, start < version.byteCount, let window = ReadWindow(range) else { break }
+        guard start < version.byteCount,
+          let window = ReadWindow(start..<min(start + Self.windowByteCount, version.byteCount))
+        else { break }
         state.windows[number] = window
         new.append(window)
       }

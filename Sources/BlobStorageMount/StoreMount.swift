@@ -90,7 +90,11 @@ public struct StoreMount: Sendable {
       BlobStorageError(.invalidArgument, message, path: folder)
     }
     let status: FileStatus?
-    do throws(BlobStorageError) { status = try SystemFiles().status(of: FilePath(folder)) } catch {
+    let names: [String]
+    do throws(BlobStorageError) {
+      status = try SystemFiles().status(of: FilePath(folder))
+      names = status?.kind == .directory ? try SystemFiles().list(FilePath(folder)) : []
+    } catch {
       guard error.errno == ENOTCONN else { throw error }
       throw refusal(
         "\(folder) is a mount whose process has ended: unmount it with `fusermount3 -u` or `umount` first.")
@@ -105,10 +109,6 @@ public struct StoreMount: Sendable {
     let store = URL(fileURLWithPath: storePath).resolvingSymlinksInPath().path
     guard path != store, !path.hasPrefix(store + "/") else {
       throw refusal("\(folder) is the store's own folder, or in it: give an empty folder elsewhere.")
-    }
-    let names: [String]
-    do { names = try FileManager.default.contentsOfDirectory(atPath: path) } catch {
-      throw refusal("\(folder) cannot be listed: \(error.localizedDescription)")
     }
     guard names.isEmpty else {
       throw refusal("\(folder) is not empty, and a mount would hide what is in it: give an empty folder.")

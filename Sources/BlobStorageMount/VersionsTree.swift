@@ -54,6 +54,8 @@ package struct VersionsTree: MountedTree {
     folder.count < 2 ? nil : String(decoding: folder.dropLast(), as: UTF8.self)
   }
 
+  private static let nameByteCount = 53
+
   /// The name of a version's file: when it was put, in UTC, and its ID.
   package static func name(of version: BlobVersion) -> [UInt8] {
     let style = Date.ISO8601FormatStyle(
@@ -66,7 +68,9 @@ package struct VersionsTree: MountedTree {
   /// The ID in the name of a version's file; nil for any other name.
   private static func versionID(_ name: [UInt8]) -> BlobVersion.ID? {
     let id = name.suffix(32)
-    guard name.dropLast(id.count).suffix(2).elementsEqual("Z-".utf8) else { return nil }
+    guard name.count == nameByteCount, name.dropLast(id.count).suffix(2).elementsEqual("Z-".utf8) else {
+      return nil
+    }
     return BlobVersion.ID(String(decoding: id, as: UTF8.self))
   }
 

@@ -25,7 +25,7 @@ struct KeyTreeTests {
       ("%folder-%dot/%dot", "./."), ("%folder-%dotdot/y", "../y"), ("%%dot", "%dot"),
       ("%%folder-a/z", "%folder-a/z"), ("p/%folder-q/r", "p/q/r"), ("p/q", "p/q"),
     ] {
-      #expect(files[path]?.key == key, "\(path)")
+      #expect(files[Array(path.utf8)]?.key == key, "\(path)")
     }
   }
 
@@ -36,19 +36,19 @@ struct KeyTreeTests {
       "/", "/", "/", "a", "b", ".", "%", "%folder-", "%empty", "é", "e\u{301}", "\u{10FFFF}", "-", "0",
     ]
     for _ in 0..<60 {
-      var keys: Set<String> = []
+      var keys: [String] = []
       for _ in 0..<Int.random(in: 1...120, using: &random) {
         let count = Int.random(in: 1...7, using: &random)
-        keys.insert((0..<count).map { _ in parts.randomElement(using: &random) ?? "" }.joined())
+        keys.append((0..<count).map { _ in parts.randomElement(using: &random) ?? "" }.joined())
       }
       if Bool.random(using: &random) {
         for count in [248, 255, 256, 400] {
           let long = String(repeating: "l", count: count)
-          keys.formUnion([long, long + "m", long + "/x", "a/" + long + "/" + long])
+          keys.append(contentsOf: [long, long + "m", long + "/x", "a/" + long + "/" + long])
         }
       }
       let distinct = Set(keys.map { Array($0.utf8) })
-      let files = try walk(Self.tree(Array(keys)))
+      let files = try walk(Self.tree(keys))
       #expect(Set(files.values.map { Array($0.key.utf8) }) == distinct)
       #expect(files.count == distinct.count)
     }
@@ -60,7 +60,7 @@ struct KeyTreeTests {
     for name in [
       "", "c", "%", "%empty", "%dot", "%folder-a", "%folder-b", "%folder-", "%long-",
       "%long-0123456789abcdef-a",
-      "%folder-%long-", "%%empty%", "b/", "b/c", String(repeating: "a", count: 5_000),
+      "%folder-%long-", "%%empty%", String(repeating: "a", count: 5_000),
     ] {
       #expect(try tree.item(named: Array(name.utf8), in: []) == nil, "\(name)")
     }
@@ -123,7 +123,7 @@ struct KeyTreeTests {
     let versions = try walk(VersionsTree(engine))
     let expected = try keys.flatMap { try engine.versions($0) }
     #expect(Set(versions.values.map(\.id)) == Set(expected.map(\.id)) && versions.count == expected.count)
-    #expect(versions.filter { $0.key.hasPrefix("a/b/c/2") }.map(\.value.key) == ["a/b/c"])
+    #expect(versions.filter { $0.key.starts(with: "a/b/c/2".utf8) }.count == 3)
     for key in keys.dropLast() {
       let names = try engine.versions(key).reversed().map {
         String(decoding: VersionsTree.name(of: $0), as: UTF8.self)

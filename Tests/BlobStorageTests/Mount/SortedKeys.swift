@@ -41,10 +41,10 @@ struct SortedKeys: OrderedKeys {
 }
 
 /// Every file of a tree, by its path. Each name is checked to be one that a file system can have, and to lead back.
-func walk(_ tree: some MountedTree, _ folder: [UInt8] = [], _ path: String = "") throws -> [String:
+func walk(_ tree: some MountedTree, _ folder: [UInt8] = [], _ path: String = "") throws -> [[UInt8]:
   BlobVersion]
 {
-  var files: [String: BlobVersion] = [:]
+  var files: [[UInt8]: BlobVersion] = [:]
   var names: Set<[UInt8]> = []
   var place: [UInt8]?
   repeat {
@@ -56,7 +56,7 @@ func walk(_ tree: some MountedTree, _ folder: [UInt8] = [], _ path: String = "")
         try tree.item(named: name, in: folder) == item
       else { throw BlobStorageError(.corrupted, "A bad name in \(path): \(text)") }
       switch item {
-      case .file(let version): files[path + text] = version
+      case .file(let version): files[Array((path + text).utf8)] = version
       case .folder(let inner): files.merge(try walk(tree, inner, path + text + "/")) { $1 }
       }
     }
