@@ -51,11 +51,19 @@ final class MountedStore: Sendable {
 
 /// A file that is open, and read from the store each time: the system drops what it has read.
 final class UncachedFile: Sendable {
+  struct Refusal: Error {
+    var path: String
+    var errno: Int32
+  }
+
   private let descriptor: Int32
 
   init(_ path: String) throws {
-    descriptor = open(path, O_RDONLY)
-    try #require(descriptor >= 0, "\(path): \(String(cString: strerror(errno)))")
+    var opened = open(path, O_RDONLY)
+    // The system asks once more if the version was replaced just then; on a busy machine that may not be enough.
+    for _ in 0..<5 where opened < 0 && errno == ESTALE { opened = open(path, O_RDONLY) }
+    guard opened >= 0 else { throw Refusal(path: path, errno: errno) }
+    descriptor = opened
   }
 
   deinit { close(descriptor) }
