@@ -255,7 +255,10 @@ struct MountTests {
     let outcome = try await workshop.shell("ls m && \(command)")
     try #require(outcome.status == 0, "\(outcome.errors)")
     #expect(outcome.lines == ["current", "versions"])
-    #expect(try await mounted.running.outcome().status == 0)
+    let ended = try await mounted.running.outcome()
+    #expect(ended.status == 0)
+    struct Line: Decodable { var folder: String }
+    #expect(try ended.json(Line.self).first?.folder.hasSuffix("/m") == true)
   }
 
   @Test("that was killed leaves a mount without a process, which the tool refuses and umount removes")

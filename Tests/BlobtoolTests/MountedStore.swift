@@ -14,7 +14,7 @@ final class MountedStore: Sendable {
     self.workshop = workshop
     try FileManager.default.createDirectory(
       atPath: workshop.path("m"), withIntermediateDirectories: true)
-    running = try await workshop.start(["mount", "m"])
+    running = try await workshop.start(["mount", "m", "--json"])
     try await running.wait(for: .errors) { $0.contains("press Ctrl-C to unmount") }
     let errors = running.isRunning ? "" : try await running.outcome().errors
     try #require(isMounted, "\(errors)")

@@ -12,7 +12,8 @@ struct MountCommand: StoreCommand {
       The folder current has a file for each key, and versions/KEY one for each version of it. The command runs until \
       it is interrupted, or the folder is unmounted with `fusermount3 -u FOLDER` or `umount FOLDER`. Imports and gc may \
       run meanwhile; current shows new versions within a second. A read of damaged bytes fails, and a line on standard \
-      error names them. Needs Linux with FUSE: the packages libfuse3-dev to build, and fuse3 to mount without root.
+      error names them. With --json, a line on standard output says when the folder is mounted. Needs Linux with FUSE: \
+      the packages libfuse3-dev to build, and fuse3 to mount without root.
       """)
 
   @Argument(help: "An empty folder.", completion: .directory)
@@ -31,6 +32,7 @@ struct MountCommand: StoreCommand {
     defer { closing?.cancel() }
     try await mount.run { path in
       shared.mention("mounted \(path.printable); press Ctrl-C to unmount.")
+      if shared.json { try? JSONText.print(Output(folder: path)) }
     } report: {
       StandardError.say($0.printable)
     }
@@ -43,5 +45,9 @@ struct MountCommand: StoreCommand {
     source.setEventHandler { kill(getpid(), SIGTERM) }
     source.resume()
     return source
+  }
+
+  private struct Output: Encodable {
+    var folder: String
   }
 }
