@@ -14,6 +14,7 @@ let package = Package(
   products: [
     .library(name: "BlobStorage", targets: ["BlobStorage"]),
     .library(name: "BlobStorageCache", targets: ["BlobStorageCache"]),
+    .library(name: "BlobStorageMount", targets: ["BlobStorageMount"]),
     .library(name: "BlobStorageObservation", targets: ["BlobStorageObservation"]),
     .library(name: "BlobStorageReports", targets: ["BlobStorageReports"]),
     .library(name: "BlobStorageTesting", targets: ["BlobStorageTesting"]),
@@ -39,6 +40,10 @@ let package = Package(
     .systemLibrary(name: "CCrypto", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
     // HTTP and TLS. Needs the headers of libcurl (Debian's libcurl4-openssl-dev) to build. macOS has it.
     .target(name: "CCurl", linkerSettings: [.linkedLibrary("curl", .when(platforms: [.macOS]))]),
+    // FUSE, which is optional: without it everything builds, and nothing can be mounted.
+    .systemLibrary(name: "CFuse", pkgConfig: "fuse3", providers: [.apt(["libfuse3-dev"])]),
+    .target(
+      name: "CFuseSession", dependencies: [.target(name: "CFuse", condition: .when(platforms: [.linux]))]),
     // Slow in debug builds: -O3 needs unsafeFlags, and those forbid using this package as a dependency.
     .target(name: "CBlobKernels"),
     .target(
@@ -65,6 +70,14 @@ let package = Package(
       name: "BlobStorageTransfer",
       dependencies: [
         "BlobStorage", "BlobStorageCache", "BlobStorageTrees", "CBlobKernels",
+        .product(name: "SystemPackage", package: "swift-system"),
+      ],
+      swiftSettings: strict),
+    // A store as files.
+    .target(
+      name: "BlobStorageMount",
+      dependencies: [
+        "BlobStorage", "BlobStorageTransfer", "CFuseSession",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
@@ -100,8 +113,8 @@ let package = Package(
     .executableTarget(
       name: "blobtool",
       dependencies: [
-        "BlobStorage", "BlobStorageCache", "BlobStorageReports", "BlobStorageS3", "BlobStorageTransfer",
-        "BlobStorageTrees",
+        "BlobStorage", "BlobStorageCache", "BlobStorageMount", "BlobStorageReports", "BlobStorageS3",
+        "BlobStorageTransfer", "BlobStorageTrees",
         .product(name: "ArgumentParser", package: "swift-argument-parser"),
         .product(name: "SystemPackage", package: "swift-system"),
       ],
@@ -118,7 +131,7 @@ let package = Package(
     .testTarget(
       name: "BlobStorageTests",
       dependencies: [
-        "BlobStorage", "BlobStorageCache", "BlobStorageObservation", "BlobStorageReports",
+        "BlobStorage", "BlobStorageCache", "BlobStorageMount", "BlobStorageObservation", "BlobStorageReports",
         "BlobStorageSharing",
         "BlobStorageTestSupport", "BlobStorageTesting", "BlobStorageTransfer", "BlobStorageTrees",
         "CBlobKernels",

@@ -94,10 +94,12 @@ package final class Copier {
     try forEachPage { (keys) throws(BlobStorageError) in
       for planned in try plans(of: keys) {
         let (key, plan) = (planned.key, planned.plan)
-        report.keyCount += key.shown.isEmpty ? 0 : 1
-        report.versionCount += key.shown.count
-        report.unchangedVersionCount += key.shown.count - plan.added.count
-        report.byteCount += key.byteCount
+        if key.isCounted {
+          report.keyCount += 1
+          report.versionCount += key.shown.count
+          report.unchangedVersionCount += key.shown.count - plan.added.count
+          report.byteCount += key.byteCount
+        }
         doneByteCount += key.byteCount - plan.byteCount
         tell()
         if plan.isEmpty {
@@ -121,7 +123,7 @@ package final class Copier {
 
   /// Counts a key that the target shows as the source does.
   func settle(_ key: CopiedKey) {
-    guard !key.shown.isEmpty else { return }
+    guard key.isCounted else { return }
     settled.keyCount += 1
     settled.byteCount += key.byteCount
   }
@@ -157,12 +159,21 @@ package final class Copier {
 
   // MARK: What there is to do
 
-  /// Calls `body` with the keys of the source, a page at a time, those that were dropped included.
+  /// Calls `body` with the keys of the source, a page at a time, those that were dropped included. Internal keys come last:
+  /// a state is there after what it names. A part of a store has no states, but attributes that versions may need.
   private func forEachPage(
     _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
+    try forEachPage(prefix: Array(options.prefix.utf8), body)
+    try forEachPage(
+      prefix: options.prefix.isEmpty ? InternalKey.prefix : InternalKey.Purpose.attributes.prefix, body)
+  }
+
+  private func forEachPage(
+    prefix: [UInt8], _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
     var pages = KeyPages(
-      source.catalog, prefix: options.prefix, includesHidden: true, countMax: Self.versionCountOfPage)
+      source.catalog, prefix: prefix, includesHidden: true, countMax: Self.versionCountOfPage)
     while let page = try pages.next({ (bytes, name, transaction) throws(BlobStorageError) in
       var key = CopiedKey(bytes: bytes)
       key.shown = try transaction.versions(of: name)
@@ -211,7 +222,7 @@ package final class Copier {
 
   private static func refusal(_ addition: CopyPlan.Addition, _ key: CopiedKey) -> UncopiedVersion {
     UncopiedVersion(
-      key: String(decoding: key.bytes, as: UTF8.self), version: BlobVersion.ID(addition.stamp),
+      key: InternalKey.shown(key.bytes), version: BlobVersion.ID(addition.stamp),
       digest: addition.row.digest,
       reason: "its time lies more than a day ahead of this machine's clock; "
         + "if the clock is right, put the bytes in the source again and delete this version there")
@@ -220,7 +231,7 @@ package final class Copier {
   /// Counts what the source shows.
   private func count() throws(BlobStorageError) {
     try forEachPage { (keys) throws(BlobStorageError) in
-      for key in keys where !key.shown.isEmpty {
+      for key in keys where key.isCounted {
         total.keyCount += 1
         total.byteCount += key.byteCount
       }

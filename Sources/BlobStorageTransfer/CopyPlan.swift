@@ -9,6 +9,9 @@ struct CopiedKey: Sendable {
   var shown: [Version] = []
   /// Those that are known to have been dropped.
   var hidden: [Stamp] = []
+
+  /// Whether reports count it: the store's own keys are none of the caller's.
+  var isCounted: Bool { !shown.isEmpty && !InternalKey.isInternal(bytes) }
 }
 
 /// What the target of a copy has to do so that it shows what the source shows of a key.

@@ -9,7 +9,7 @@ package struct FileMark: Hashable {
   private static let tag: [UInt8] = [0x46, 0x49, 0x4c, 0x33]  // FIL3
 
   var byteCount: Int64
-  var modified: FileTime
+  package private(set) var modified: FileTime
   var inode: UInt64
   /// When the file last changed; nil if that does not tell whether it has changed since.
   package private(set) var changed: FileTime?

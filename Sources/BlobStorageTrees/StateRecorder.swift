@@ -26,7 +26,9 @@ package final class StateRecorder {
   ) throws(BlobStorageError) {
     states = StateFile(engine)
     state = TreeState(
-      id: TreeState.ID(engine.environment.randomNumber()), name: name, prefix: prefix, created: created)
+      id: TreeState.ID(engine.environment.randomNumber()), name: name, prefix: prefix,
+      // As precise as it is stored.
+      created: Date(timeIntervalSince1970: (created.timeIntervalSince1970 * 1_000).rounded() / 1_000))
     state.sources = sources
     guard prefix.utf8.count <= StateRecord.prefixByteCountMax else {
       throw BlobStorageError(

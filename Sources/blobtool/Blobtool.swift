@@ -21,7 +21,7 @@ struct Blobtool: AsyncParsableCommand {
       VerifyCommand.self, RepairCommand.self, StatisticsCommand.self, InformationCommand.self,
       WhyCommand.self, ReportCommand.self, WatchCommand.self, CacheCommand.self, SyncCommand.self,
       CopyCommand.self, StatesCommand.self, DiffCommand.self, FindCommand.self, RestoreCommand.self,
-      HoldCommand.self, HoldsCommand.self,
+      HoldCommand.self, HoldsCommand.self, MountCommand.self,
       ManualCommand.self,
     ])
 

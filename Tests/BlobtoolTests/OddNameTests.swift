@@ -19,7 +19,7 @@ import Testing
       }
     }
     let line = try #require(
-      try await workshop.expect(1, ["import", "tree", "--json"]).json(ImportLine.self).first)
+      try await workshop.expect(0, ["import", "tree", "--json"]).json(ImportLine.self).first)
     #expect(line.skipped.isEmpty)
     let keys = try await workshop.expect(0, ["list", "--json"]).json(ListLine.self).map(\.key)
     #expect(keys.count == line.files)
@@ -112,8 +112,12 @@ import Testing
       mkdir -p secret real/sub; echo secret > secret/file; echo fine > real/sub/fine
       ln -s ../secret real/folder; ln -s ../secret/file real/file; ln -s . real/loop; ln -s real tree
       """)
-    let outcome = try await workshop.expect(0, ["import", "tree", "--json"])
+    let outcome = try await workshop.expect(0, ["import", "tree", "--json", "--no-attributes"])
     #expect(try outcome.json(ImportLine.self).first?.skipped.count == 3)
     #expect(try await workshop.expect(0, ["list", "--json"]).json(ListLine.self).map(\.key) == ["sub/fine"])
+    try await workshop.expect(0, ["import", "tree"])
+    let keys = try await workshop.expect(0, ["list", "--json"]).json(ListLine.self).map(\.key)
+    #expect(keys == ["file", "folder", "loop", "sub/fine"])
+    #expect(try await workshop.expect(0, ["get", "file"]).text == "../secret/file")
   }
 }

@@ -17,14 +17,20 @@ package struct KeyPages {
   ///   - includesInternal: also walks internal keys.
   ///   - countMax: a page ends with the key at which the counts of its keys reach this.
   package init(
-    _ catalog: Catalog, prefix: String = "", includesHidden: Bool = false, includesInternal: Bool = false,
+    _ catalog: Catalog, prefix: [UInt8], includesHidden: Bool = false, includesInternal: Bool = false,
     countMax: Int
   ) {
     self.catalog = catalog
-    self.prefix = Array(prefix.utf8)
+    self.prefix = prefix
     self.includesHidden = includesHidden
     self.includesInternal = includesInternal
     self.countMax = countMax
+  }
+
+  /// The same for a prefix as a caller has it.
+  package init(_ catalog: Catalog, prefix: String = "", includesInternal: Bool = false, countMax: Int) {
+    self.init(
+      catalog, prefix: Array(prefix.utf8), includesInternal: includesInternal, countMax: countMax)
   }
 
   /// Makes an entry of a key, in the snapshot of its page, and says how much it counts; nil passes over the key.

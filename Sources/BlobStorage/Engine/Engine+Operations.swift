@@ -215,11 +215,18 @@ extension Engine {
   }
 
   package func keys(_ prefix: String, after: String?, limit: Int) throws(BlobStorageError) -> [KeyEntry] {
+    try keys(Array(prefix.utf8), after: after.map { Array($0.utf8) }, limit: limit)
+  }
+
+  /// The same for bytes that need not be UTF-8: `after` can lie behind all keys of a prefix.
+  package func keys(
+    _ prefix: [UInt8], after: [UInt8]?, limit: Int
+  ) throws(BlobStorageError) -> [KeyEntry] {
     try checkOpen()
     guard limit > 0 else { return [] }
     return try catalog.read { (transaction) throws(BlobStorageError) in
       var entries: [KeyEntry] = []
-      try transaction.forEachKey(prefix: Array(prefix.utf8), after: after.map { Array($0.utf8) }) {
+      try transaction.forEachKey(prefix: prefix, after: after) {
         (key, name) throws(BlobStorageError) in
         if let found = try KeyPages.entry(key, name, transaction) { entries.append(found.entry) }
         return entries.count < limit

@@ -20,10 +20,17 @@ package final class OpenBlob: Sendable {
 
   /// The bytes of a range, clamped at the end.
   package func read(_ range: Range<Int64>) throws(BlobStorageError) -> DispatchData {
-    let range = try clamped(range)
     var data = DispatchData.empty
-    try engine.blobs.stream(layout, range, access: .random, keeps: true) { data.append($0) }
+    try read(range) { data.append($0) }
     return data
+  }
+
+  /// Hands the same bytes to `sink`, in order.
+  package func read(
+    _ range: Range<Int64>, to sink: (UnsafeRawBufferPointer) -> Void
+  ) throws(BlobStorageError) {
+    let range = try clamped(range)
+    try engine.blobs.stream(layout, range, access: .random, keeps: true) { sink($0) }
   }
 
   /// The bytes of the first chunks that a range touches, about 1 MiB of them.

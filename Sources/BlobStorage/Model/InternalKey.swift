@@ -1,6 +1,7 @@
 /// Keys under which the store keeps records of its own. They begin with a NUL, which no caller's key has, and no list of
 /// keys shows them. Format.md, "Internal keys".
 package enum InternalKey {
+  package static let prefix: [UInt8] = [0]
   /// Comes after all internal keys and before all others.
   static let last: [UInt8] = [0, 0xff]
 

@@ -9,7 +9,8 @@ struct TidyTests {
     ["Backend"], ["Pack"], ["Catalog"], ["Leases", "Read"], ["Write"], ["Engine"],
     ["Maintenance"], ["Store"],
     // Targets of their own, which the core cannot import.
-    ["Cache"], ["Transfer Files"], ["Transfer", "Reports", "Observation", "Testing"],
+    ["Cache"], ["Trees"], ["Transfer Files"], ["Transfer", "Reports", "Observation", "Testing"],
+    ["Mount"],
     // For stores that machines share.
     ["Objects"], ["Packs"], ["Publishing", "Extending"], ["SharedStore"], ["Collecting"],
   ]

@@ -1,0 +1,44 @@
+import BlobStorage
+
+/// A file or folder of a mount.
+///
+/// A file is one version, whatever its path: when a key gets another version, its name leads to another node. So the
+/// system may keep what it has read of a node for as long as it likes, and bytes of two versions never mix.
+enum MountedNode: Sendable {
+  case root
+  case folder(tree: Int, [UInt8])
+  case file(BlobVersion)
+
+  enum Identity: Hashable {
+    case root
+    case folder(tree: Int, [UInt8])
+    // In bytes: as texts, keys that differ in their normalization only would be equal.
+    case file(key: [UInt8], BlobVersion.ID)
+  }
+
+  var identity: Identity {
+    switch self {
+    case .root: .root
+    case .folder(let tree, let path): .folder(tree: tree, path)
+    case .file(let version): .file(key: Array(version.key.utf8), version.id)
+    }
+  }
+
+  /// A number for programs: the same each time, and hardly ever that of another node.
+  var inode: UInt64 {
+    var hash: UInt64 = 0xcbf2_9ce4_8422_2325  // FNV-1a
+    func add(_ bytes: some Sequence<UInt8>) {
+      for byte in bytes { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01b3 }
+    }
+    switch self {
+    case .root: return 1
+    case .folder(let tree, let path):
+      add([UInt8(truncatingIfNeeded: tree)])
+      add(path)
+    case .file(let version):
+      add(version.id.description.utf8)
+      add(version.key.utf8)
+    }
+    return max(hash, 2)
+  }
+}

@@ -1,0 +1,105 @@
+import BlobStorage
+
+/// Keys in byte order, each with one version.
+package protocol OrderedKeys: Sendable {
+  /// The version of a key, or nil.
+  func version(of key: String) throws(BlobStorageError) -> BlobVersion?
+
+  /// Up to `limit` versions, by key, whose keys begin with `prefix` and come after `place`: bytes that need not be a key.
+  func versions(
+    prefix: [UInt8], after place: [UInt8]?, limit: Int
+  ) throws(BlobStorageError) -> [BlobVersion]
+}
+
+/// The keys of a store with their current versions.
+package struct CurrentKeys: OrderedKeys {
+  package let engine: Engine
+
+  package init(_ engine: Engine) { self.engine = engine }
+
+  package func version(of key: String) throws(BlobStorageError) -> BlobVersion? {
+    try engine.version(key, nil)
+  }
+
+  package func versions(
+    prefix: [UInt8], after place: [UInt8]?, limit: Int
+  ) throws(BlobStorageError) -> [BlobVersion] {
+    try engine.keys(prefix, after: place, limit: limit).map(\.current)
+  }
+}
+
+/// Keys as paths, whose components are divided by slashes. A folder is named by its path with a slash behind it.
+extension OrderedKeys {
+  private static var slash: UInt8 { UInt8(ascii: "/") }
+
+  /// The version of a key given by its bytes; nil for bytes that cannot be a key.
+  func version(at key: [UInt8]) throws(BlobStorageError) -> BlobVersion? {
+    guard !key.isEmpty, key.count <= BlobLimits.maximumKeyByteCount,
+      let text = String(validating: key, as: UTF8.self)
+    else { return nil }
+    return try version(of: text)
+  }
+
+  /// Whether keys begin with the path of a folder.
+  func hasFolder(_ folder: [UInt8]) throws(BlobStorageError) -> Bool {
+    try !versions(prefix: folder, after: nil, limit: 1).isEmpty
+  }
+
+  /// Some components that follow a folder's path, in byte order of what they begin: with a version those that end a key,
+  /// without one those that more components follow. A component can be both, and then appears twice.
+  ///
+  /// - Parameter start: what the components begin with.
+  /// - Complexity: a seek for each folder, and one for several files. What is below the folders is passed over.
+  func components(
+    of folder: [UInt8], startingWith start: [UInt8] = [], after place: [UInt8]?
+  ) throws(BlobStorageError) -> (found: [(component: [UInt8], version: BlobVersion?)], end: [UInt8]?) {
+    var found: [(component: [UInt8], version: BlobVersion?)] = []
+    var place = place
+    var limit = 16
+    while found.count < 256 {
+      let versions = try versions(prefix: folder + start, after: place, limit: limit)
+      let begin = place
+      var passedCount = 0
+      for version in versions {
+        let key = Array(version.key.utf8)
+        // Keys below a folder that was found.
+        if let place, !place.lexicographicallyPrecedes(key) {
+          passedCount += 1
+          continue
+        }
+        if let end = key[folder.count...].firstIndex(of: Self.slash) {
+          found.append((Array(key[folder.count..<end]), nil))
+          place = key[...end] + [0xFF]  // after every key in it: no UTF-8 has this byte
+        } else {
+          found.append((Array(key[folder.count...]), version))
+          place = key
+        }
+      }
+      guard versions.count == limit else { return (found, nil) }
+      // A store that somebody forged may have keys that are no UTF-8.
+      guard place != begin else {
+        throw BlobStorageError(.corrupted, "A key in the store is not UTF-8: it cannot be listed.")
+      }
+      limit = passedCount > limit / 2 ? max(limit / 4, 4) : min(limit * 2, 1_024)
+    }
+    return (found, place)
+  }
+
+  /// The component whose name was too long, or nil.
+  ///
+  /// - Complexity: looks at every component of the folder that begins as it does.
+  func component(
+    startingWith start: [UInt8], in folder: [UInt8],
+    where isWanted: (_ component: [UInt8], _ isFolder: Bool) -> Bool
+  ) throws(BlobStorageError) -> [UInt8]? {
+    var place: [UInt8]?
+    repeat {
+      let (found, end) = try components(of: folder, startingWith: start, after: place)
+      if let match = found.first(where: { isWanted($0.component, $0.version == nil) }) {
+        return match.component
+      }
+      place = end
+    } while place != nil
+    return nil
+  }
+}
