@@ -14,6 +14,7 @@ let package = Package(
   products: [
     .library(name: "BlobStorage", targets: ["BlobStorage"]),
     .library(name: "BlobStorageCache", targets: ["BlobStorageCache"]),
+    .library(name: "BlobStorageMigration", targets: ["BlobStorageMigration"]),
     .library(name: "BlobStorageMount", targets: ["BlobStorageMount"]),
     .library(name: "BlobStorageObservation", targets: ["BlobStorageObservation"]),
     .library(name: "BlobStorageReports", targets: ["BlobStorageReports"]),
@@ -77,9 +78,13 @@ let package = Package(
     .target(
       name: "BlobStorageMount",
       dependencies: [
-        "BlobStorage", "BlobStorageTransfer", "CFuseSession",
+        "BlobStorage", "BlobStorageTransfer", "BlobStorageTrees", "CFuseSession",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
+      swiftSettings: strict),
+    // Snapshots of other programs as states.
+    .target(
+      name: "BlobStorageMigration", dependencies: ["BlobStorage", "BlobStorageTransfer", "BlobStorageTrees"],
       swiftSettings: strict),
     // Changes as they become visible.
     .target(name: "BlobStorageObservation", dependencies: ["BlobStorage"], swiftSettings: strict),
@@ -113,8 +118,8 @@ let package = Package(
     .executableTarget(
       name: "blobtool",
       dependencies: [
-        "BlobStorage", "BlobStorageCache", "BlobStorageMount", "BlobStorageReports", "BlobStorageS3",
-        "BlobStorageTransfer", "BlobStorageTrees",
+        "BlobStorage", "BlobStorageCache", "BlobStorageMigration", "BlobStorageMount", "BlobStorageReports",
+        "BlobStorageS3", "BlobStorageTransfer", "BlobStorageTrees",
         .product(name: "ArgumentParser", package: "swift-argument-parser"),
         .product(name: "SystemPackage", package: "swift-system"),
       ],

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTransfer
 import CFuseSession
 import Foundation
 import Synchronization
@@ -125,7 +126,39 @@ final class FuseSession: @unchecked Sendable {
         try FuseSession.list(FuseSession.service(context), handle, from: Int(offset), holds: holds, list)
       }
     },
-    close_folder: { context, handle in FuseSession.service(context).closeFolder(handle) })
+    close_folder: { context, handle in FuseSession.service(context).closeFolder(handle) },
+    read_link: { context, node, buffer, size, count in
+      FuseSession.status { () throws(MountService.Refusal) in
+        let target = try FuseSession.service(context).linkTarget(node)
+        try FuseSession.copy(target, buffer, size, count)
+      }
+    },
+    get_attribute: { context, node, name, buffer, size, count in
+      FuseSession.status { () throws(MountService.Refusal) in
+        let name = Array(UnsafeRawBufferPointer(start: name, count: strlen(name!)))
+        let all = try FuseSession.service(context).extendedAttributes(node)
+        guard let found = all.first(where: { $0.name == name }) else {
+          throw MountService.Refusal(errno: ENODATA)
+        }
+        try FuseSession.copy(found.value, buffer, size, count)
+      }
+    },
+    list_attributes: { context, node, buffer, size, count in
+      FuseSession.status { () throws(MountService.Refusal) in
+        let all = try FuseSession.service(context).extendedAttributes(node)
+        try FuseSession.copy(all.flatMap { $0.name + [0] }, buffer, size, count)
+      }
+    })
+
+  /// Copies bytes into a buffer; with a size of 0 only says how many there are.
+  private static func copy(
+    _ bytes: [UInt8], _ buffer: UnsafeMutableRawPointer?, _ size: Int, _ count: UnsafeMutablePointer<Int>?
+  ) throws(MountService.Refusal) {
+    count?.pointee = bytes.count
+    if size == 0 { return }
+    guard bytes.count <= size else { throw MountService.Refusal(errno: ERANGE) }
+    UnsafeMutableRawBufferPointer(start: buffer, count: size).copyBytes(from: bytes)
+  }
 
   /// Adds children to a list until it is full. The first two are the folder itself and its parent.
   private static func list(

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTransfer
 
 /// Keys as files, in folders by the slashes in the keys.
 ///
@@ -13,6 +14,10 @@ package struct KeyTree<Keys: OrderedKeys>: MountedTree {
   }
 
   package func item(named name: [UInt8], in folder: [UInt8]) throws(BlobStorageError) -> MountedItem? {
+    if String(validating: name, as: UTF8.self) == nil {
+      // As an import has escaped it.
+      return try item(Array(EscapedName.key(of: name).text.utf8), in: folder)
+    }
     let found: MountedItem?
     let component: [UInt8]
     var isBesideFile = false
@@ -58,12 +63,22 @@ package struct KeyTree<Keys: OrderedKeys>: MountedTree {
     return .folder(path)
   }
 
+  /// The name of a file: the name that it had, if it was escaped in the key.
+  private static func name(of component: [UInt8], _ version: BlobVersion) -> [UInt8] {
+    if version.fileAttributes?.isNameEscaped == true, let name = EscapedName.path(ofKey: component),
+      name.count <= ComponentName.byteCountMax, String(validating: name, as: UTF8.self) == nil
+    {
+      return name
+    }
+    return ComponentName.name(of: component)
+  }
+
   package func page(of folder: [UInt8], after place: [UInt8]?) throws(BlobStorageError) -> MountedPage {
     let (found, end) = try keys.components(of: folder, after: place)
     var page = MountedPage(end: end)
     for (component, version) in found {
       if let version {
-        page.children.append((ComponentName.name(of: component), .file(version)))
+        page.children.append((Self.name(of: component, version), .file(version)))
       } else {
         let isBesideFile = try keys.version(at: folder + component) != nil
         let name = ComponentName.name(of: component, isBesideFile: isBesideFile)

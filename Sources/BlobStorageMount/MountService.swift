@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTransfer
 import Foundation
 import Synchronization
 
@@ -76,9 +77,43 @@ final class MountService: Sendable {
       if case .file(let version) = node {
         MountedAttributes.attributes(of: version)
       } else {
-        MountedAttributes.folder(mounted: mounted)
+        MountedAttributes.folder(mark(of: node), mounted: mounted)
       }
     return Found(number: number, inode: node.inode, attributes: attributes, nameSeconds: nameSeconds)
+  }
+
+  /// What an import kept of a file or folder.
+  private func mark(of node: MountedNode) -> FileMark? {
+    switch node {
+    case .root: return nil
+    case .file(let version): return FileMark(metadata: version.metadata)
+    case .folder(let index, let folder):
+      do throws(BlobStorageError) { return try trees[index].tree.mark(ofFolder: folder) } catch {
+        // What is in it cannot be listed either, and that says so.
+        return nil
+      }
+    }
+  }
+
+  // MARK: Attributes
+
+  func linkTarget(_ number: UInt64) throws(Refusal) -> [UInt8] {
+    guard case .file(let version) = try node(number), version.fileAttributes?.kind == .link,
+      version.byteCount <= 4_096
+    else { throw Refusal(errno: EINVAL) }
+    let engine = engine
+    let target = try answering { () throws(BlobStorageError) in try engine.data(version.digest) }
+    guard let target else { throw Refusal(errno: ESTALE) }
+    return Array(target)
+  }
+
+  /// The extended attributes that an import kept.
+  func extendedAttributes(_ number: UInt64) throws(Refusal) -> [FileAttributes.Extended] {
+    let node = try node(number)
+    let engine = engine
+    return try answering { () throws(BlobStorageError) in
+      try mark(of: node)?.extendedAttributes(engine) ?? []
+    }
   }
 
   // MARK: Files

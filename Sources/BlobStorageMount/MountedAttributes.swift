@@ -11,18 +11,29 @@ package struct MountedAttributes: Hashable, Sendable {
   package var user: UInt32
   package var group: UInt32
 
-  /// The attributes of a version's file. An imported file has the time that it had; any other, that of its put.
+  /// The attributes of a version's file. An imported file has those that it had; any other has the time of its put.
   package static func attributes(of version: BlobVersion) -> MountedAttributes {
-    let modified = FileMark(metadata: version.metadata)?.modified ?? time(version.created)
+    let mark = FileMark(metadata: version.metadata)
+    let kind = mark?.attributes?.kind == .link ? S_IFLNK : S_IFREG
     return MountedAttributes(
-      mode: UInt32(S_IFREG) | 0o444, byteCount: max(version.byteCount, 0), modified: modified,
-      user: geteuid(),
-      group: getegid())
+      kind, permissions: 0o444, mark, byteCount: max(version.byteCount, 0), modified: time(version.created))
   }
 
-  /// The attributes of a folder. The store knows no times of folders: all have that of the mount.
-  package static func folder(mounted: FileTime) -> MountedAttributes {
-    MountedAttributes(mode: UInt32(S_IFDIR) | 0o555, modified: mounted, user: geteuid(), group: getegid())
+  /// Owners are shown to root alone: others could not read what is theirs.
+  private init(
+    _ kind: mode_t, permissions: UInt32, _ mark: FileMark?, byteCount: Int64, modified: FileTime
+  ) {
+    let attributes = mark?.attributes
+    mode = UInt32(kind) | (attributes.map { UInt32($0.permissions) } ?? permissions)
+    self.byteCount = byteCount
+    self.modified = mark?.modified ?? modified
+    let owner = geteuid() == 0 ? attributes?.owner : nil
+    (user, group) = (owner?.user ?? geteuid(), owner?.group ?? getegid())
+  }
+
+  /// The attributes of a folder: those that it had when it was imported, or else the time of the mount.
+  package static func folder(_ mark: FileMark?, mounted: FileTime) -> MountedAttributes {
+    MountedAttributes(S_IFDIR, permissions: 0o555, mark, byteCount: 0, modified: mounted)
   }
 
   /// A time of the years from 1970 to 9999: a hostile store may have any.

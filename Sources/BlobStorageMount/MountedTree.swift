@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTransfer
 
 /// A tree of folders and files that shows a part of a store: a folder in the root of a mount.
 ///
@@ -12,6 +13,13 @@ package protocol MountedTree: Sendable {
 
   /// Some of the children that come after `place`, which is the end of another page, or nil for the first page.
   func page(of folder: [UInt8], after place: [UInt8]?) throws(BlobStorageError) -> MountedPage
+
+  /// What an import kept of a folder; nil if nothing is known of it.
+  func mark(ofFolder folder: [UInt8]) throws(BlobStorageError) -> FileMark?
+}
+
+extension MountedTree {
+  package func mark(ofFolder folder: [UInt8]) -> FileMark? { nil }
 }
 
 /// A folder, by its tree's name for it, or a file.

@@ -1,14 +1,33 @@
 import BlobStorage
 
+/// A key with its version.
+package struct OrderedKey: Sendable {
+  package var key: [UInt8]
+  /// Nil for a folder, and for a version that is not there any more.
+  package var version: BlobVersion?
+  /// Whether it is a folder of its own, whose key ends in a slash or is empty.
+  package var isFolder: Bool
+
+  package init(key: [UInt8], version: BlobVersion?, isFolder: Bool) {
+    self.key = key
+    self.version = version
+    self.isFolder = isFolder
+  }
+
+  package init(_ version: BlobVersion) {
+    self.init(key: Array(version.key.utf8), version: version, isFolder: false)
+  }
+}
+
 /// Keys in byte order, each with one version.
 package protocol OrderedKeys: Sendable {
   /// The version of a key, or nil.
   func version(of key: String) throws(BlobStorageError) -> BlobVersion?
 
-  /// Up to `limit` versions, by key, whose keys begin with `prefix` and come after `place`: bytes that need not be a key.
-  func versions(
+  /// Up to `limit` keys that begin with `prefix` and come after `place`: bytes that need not be a key.
+  func entries(
     prefix: [UInt8], after place: [UInt8]?, limit: Int
-  ) throws(BlobStorageError) -> [BlobVersion]
+  ) throws(BlobStorageError) -> [OrderedKey]
 }
 
 /// The keys of a store with their current versions.
@@ -21,10 +40,10 @@ package struct CurrentKeys: OrderedKeys {
     try engine.version(key, nil)
   }
 
-  package func versions(
+  package func entries(
     prefix: [UInt8], after place: [UInt8]?, limit: Int
-  ) throws(BlobStorageError) -> [BlobVersion] {
-    try engine.keys(prefix, after: place, limit: limit).map(\.current)
+  ) throws(BlobStorageError) -> [OrderedKey] {
+    try engine.keys(prefix, after: place, limit: limit).map { OrderedKey($0.current) }
   }
 }
 
@@ -42,7 +61,7 @@ extension OrderedKeys {
 
   /// Whether keys begin with the path of a folder.
   func hasFolder(_ folder: [UInt8]) throws(BlobStorageError) -> Bool {
-    try !versions(prefix: folder, after: nil, limit: 1).isEmpty
+    try !entries(prefix: folder, after: nil, limit: 1).isEmpty
   }
 
   /// Some components that follow a folder's path, in byte order of what they begin: with a version those that end a key,
@@ -57,25 +76,30 @@ extension OrderedKeys {
     var place = place
     var limit = 16
     while found.count < 256 {
-      let versions = try versions(prefix: folder + start, after: place, limit: limit)
+      let entries = try entries(prefix: folder + start, after: place, limit: limit)
       let begin = place
       var passedCount = 0
-      for version in versions {
-        let key = Array(version.key.utf8)
+      for entry in entries {
+        let key = entry.key
         // Keys below a folder that was found.
         if let place, !place.lexicographicallyPrecedes(key) {
           passedCount += 1
+          continue
+        }
+        if entry.isFolder, key.count == folder.count {
+          // The folder itself.
+          place = key
           continue
         }
         if let end = key[folder.count...].firstIndex(of: Self.slash) {
           found.append((Array(key[folder.count..<end]), nil))
           place = key[...end] + [0xFF]  // after every key in it: no UTF-8 has this byte
         } else {
-          found.append((Array(key[folder.count...]), version))
+          if let version = entry.version { found.append((Array(key[folder.count...]), version)) }
           place = key
         }
       }
-      guard versions.count == limit else { return (found, nil) }
+      guard entries.count == limit else { return (found, nil) }
       // A store that somebody forged may have keys that are no UTF-8.
       guard place != begin else {
         throw BlobStorageError(.corrupted, "A key in the store is not UTF-8: it cannot be listed.")

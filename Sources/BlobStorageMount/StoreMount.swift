@@ -2,8 +2,8 @@ import BlobStorage
 import Foundation
 import SystemPackage
 
-/// A read-only view of a store in the file system, through FUSE: `current/KEY` has the bytes of each key, and
-/// `versions/KEY/` a file for each version of it.
+/// A read-only view of a store in the file system, through FUSE: `current/KEY` has the bytes of each key, `versions/KEY/`
+/// a file for each version of it, and `states/NAME/` the tree that an import found.
 ///
 /// Every program can read the files. Each read is verified as a ``BlobReader`` verifies it: damage is an error of the
 /// read and never data. A file that is open stays readable, even if its version is dropped and collected meanwhile.
@@ -42,7 +42,8 @@ public struct StoreMount: Sendable {
     let service = MountService(
       engine,
       trees: [
-        ("current", KeyTree(CurrentKeys(engine), nameSeconds: 1)), ("versions", VersionsTree(engine)),
+        ("current", KeyTree(CurrentKeys(engine), nameSeconds: 1)), ("states", StatesTree(engine)),
+        ("versions", VersionsTree(engine)),
       ], report: report)
     let session = try FuseSession(service, at: folder, source: engine.information.path)
     let result: Result<Void, BlobStorageError> = await withTaskCancellationHandler {

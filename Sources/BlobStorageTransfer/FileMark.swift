@@ -45,6 +45,11 @@ package struct FileMark: Hashable {
       && changed == status.changed
   }
 
+  /// Whether all but the file's identity, and when it was changed, is the same.
+  func isLike(_ other: FileMark) -> Bool {
+    byteCount == other.byteCount && modified == other.modified && attributes == other.attributes
+  }
+
   /// The mark in a version's metadata, or nil when that is something else.
   package init?(metadata: [UInt8]) {
     guard metadata.starts(with: Self.tag),

@@ -69,6 +69,16 @@ struct ImportSource: Sendable {
     }
   }
 
+  /// The key's current version, if it has these bytes and the same attributes, whatever file it was of.
+  func sameVersion(
+    _ digest: BlobDigest, _ mark: FileMark, _ engine: Engine
+  ) throws(BlobStorageError) -> BlobVersion? {
+    guard let current = try versionToCountOn(engine), current.digest == digest,
+      let known = FileMark(metadata: current.metadata), known.isLike(mark)
+    else { return nil }
+    return current
+  }
+
   /// The key's current version, if it is stored for good as soon as what this process has stored is.
   private func versionToCountOn(_ engine: Engine) throws(BlobStorageError) -> BlobVersion? {
     try engine.checkOpen()

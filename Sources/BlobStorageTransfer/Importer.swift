@@ -85,9 +85,14 @@ package final class Importer {
     if let cache, cache.prefix.utf8.starts(with: options.prefix.utf8) || isCached(options.prefix) {
       options.recordsState = false
     }
+    // The record of a state has no room for such a prefix.
+    if options.stateName == nil, options.prefix.utf8.count > StateRecorder.prefixByteCountMax {
+      options.recordsState = false
+    }
     if options.recordsState, !options.isDryRun {
       recorder = try StateRecorder(
-        engine, prefix: options.prefix, name: options.stateName, sources: paths, created: start)
+        engine, prefix: options.prefix, name: options.stateName, sources: paths,
+        created: options.stateDate ?? start)
     }
     var walk = ImportWalk(paths, options, store: context.store)
     var isScanned = false
@@ -251,9 +256,13 @@ package final class Importer {
       if source.isLink {
         let target = try source.linkTarget(through: &trail)
         let attributes = try context.attributes(of: source, source.status, nil)
-        putOptions.metadata = FileMark(source.status, readFrom: start, attributes).metadata
-        return .prepared(
-          try engine.memoryPut.prepare(key, Data(target), putOptions, joins: joins), nil)
+        let mark = FileMark(source.status, readFrom: start, attributes)
+        putOptions.metadata = mark.metadata
+        let item = try engine.memoryPut.prepare(key, Data(target), putOptions, joins: joins)
+        if options.comparesContent, let same = try source.sameVersion(item.plan.digest, mark, engine) {
+          return .unchanged(same)
+        }
+        return .prepared(item, nil)
       }
       let file = try source.open(through: &trail)
       // A file that grew is found by its status; one that says 0 may have bytes nevertheless, like those of /proc.
@@ -268,7 +277,11 @@ package final class Importer {
       var mark = FileMark(file.status, readFrom: start, try context.attributes(of: source, file.status, file))
       let long = try mark.moveLongAttributes(engine)
       putOptions.metadata = mark.metadata
-      return .prepared(try engine.memoryPut.prepare(key, bytes, putOptions, joins: joins), long)
+      let item = try engine.memoryPut.prepare(key, bytes, putOptions, joins: joins)
+      if options.comparesContent, let same = try source.sameVersion(item.plan.digest, mark, engine) {
+        return .unchanged(same)
+      }
+      return .prepared(item, long)
     } catch {
       return .skipped(try skipped(source, error))
     }
@@ -375,7 +388,7 @@ package final class Importer {
     recorder.state.failureCount = report.skipped.count { $0.isFailure }
     // Nothing was found, which is no state of anything.
     guard recorder.state.fileCount + recorder.state.linkCount + recorder.state.folderCount > 0 else { return }
-    report.state = try recorder.finish()
+    report.state = try recorder.finish(options.durability)
   }
 
   // MARK: Large files
@@ -417,7 +430,12 @@ package final class Importer {
     var putOptions = PutOptions(
       durability: .relaxed, replacement: options.storedReplacement, codec: options.codec)
     var mark = FileMark(file.status, readFrom: start, try context.attributes(of: source, file.status, file))
-    try commitLong(mark.moveLongAttributes(engine))
+    let long = try mark.moveLongAttributes(engine)
+    if options.comparesContent {
+      let digest = try file.digest(engine.header.digestAlgorithm)
+      if let same = try source.sameVersion(digest, mark, engine) { return countUnchanged(source, same) }
+    }
+    try commitLong(long)
     putOptions.metadata = mark.metadata
     var put = try engine.streamPut(putOptions)
     put.progress = progress

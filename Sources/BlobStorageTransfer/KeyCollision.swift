@@ -33,7 +33,7 @@ struct KeyCollision {
       }
     }
     guard folders.count + names.count > 1 else { return nil }
-    return try find(folders, names, below: "", excluded).map { found in
+    return try find(folders, names, below: "", excluded, keepsLinks: options.keepsAttributes).map { found in
       KeyCollision(key: options.prefix + found.key, paths: found.paths)
     }
   }
@@ -61,7 +61,7 @@ struct KeyCollision {
   ///   - relativePath: what all of them have in common.
   private static func find(
     _ folders: [FilePath], _ named: [(name: String, path: FilePath)], below relativePath: String,
-    _ excluded: [ShellPattern]
+    _ excluded: [ShellPattern], keepsLinks: Bool
   ) throws(BlobStorageError) -> KeyCollision? {
     try CancellationFlag.check()
     var names = named.map { (name: $0.name, path: $0.path, isNamed: true) }
@@ -88,12 +88,16 @@ struct KeyCollision {
         }
         return Found(path: item.path, status: status)
       }
-      let files = found.filter { $0.status.kind == .regular }
+      let files = found.filter {
+        $0.status.kind == .regular || keepsLinks && $0.status.kind == .symbolicLink
+      }
       if files.count > 1 {
         return KeyCollision(key: path, paths: files.prefix(2).map { $0.path.lexicallyNormalized().string })
       }
       let below = found.filter { $0.status.kind == .directory }.map(\.path)
-      if below.count > 1, let collision = try find(below, [], below: path + "/", excluded) {
+      if below.count > 1,
+        let collision = try find(below, [], below: path + "/", excluded, keepsLinks: keepsLinks)
+      {
         return collision
       }
     }

@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageTrees
+import Foundation
 
 /// How files are imported.
 ///
@@ -35,10 +36,14 @@ public struct ImportOptions: Sendable, Hashable {
   /// Leaves out what is in folders with a valid `CACHEDIR.TAG`, except that file.
   public var excludesCaches: Bool
   /// Records a state of the prefix, which needs the versions that were current: they stay in their keys' history. Values of
-  /// a cache are in no state.
+  /// a cache are in no state, and a prefix of a state has at most 400 bytes.
   public var recordsState: Bool
   /// The name of the state.
   public var stateName: String?
+  /// The time of the state, if that is not the import's.
+  package var stateDate: Date?
+  /// Whether a file that was moved or copied, and is otherwise as the current version, keeps that version.
+  package var comparesContent = false
   /// The paths are a list of files: each gets the prefix and its whole path as its key, without `./` and a '/' in front.
   /// Folders of the list are skipped, like anything else that is not a regular file.
   public var keepsPaths: Bool

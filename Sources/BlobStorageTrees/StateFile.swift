@@ -42,8 +42,10 @@ package struct StateFile: Sendable {
     }
   }
 
-  func put(_ record: StateRecord, _ content: BlobContent) throws(BlobStorageError) {
-    try engine.putInternal(record.key, content, metadata: record.metadata)
+  func put(
+    _ record: StateRecord, _ content: BlobContent, _ durability: Durability
+  ) throws(BlobStorageError) {
+    try engine.putInternal(record.key, content, metadata: record.metadata, durability)
   }
 
   /// The record of a state.

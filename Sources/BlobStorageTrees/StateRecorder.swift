@@ -7,6 +7,7 @@ import Foundation
 ///
 /// - Complexity: memory: about 12 bytes and the differing end of its key for each entry.
 package final class StateRecorder {
+  package static let prefixByteCountMax = StateRecord.prefixByteCountMax
   private static let countOfRun = 1 << 16
   /// Bytes of changes that are always worth it.
   private static let changesByteCountMin = 64 << 10
@@ -76,10 +77,10 @@ package final class StateRecorder {
     try StateMerge(runs.map { StateEntryReader($0) })
   }
 
-  /// Stores the state, durably.
+  /// Stores the state.
   ///
   /// - Returns: the state, with counts as the caller has set them.
-  package func finish() throws(BlobStorageError) -> TreeState {
+  package func finish(_ durability: Durability = .durable) throws(BlobStorageError) -> TreeState {
     endRun()
     var record = StateRecord(state)
     let parent = try states.last(of: state.prefix)
@@ -88,13 +89,13 @@ package final class StateRecorder {
       record.depth = parent.depth + 1
       record.changesByteCount = parent.changesByteCount + Int64(changes.count)
       record.wholeByteCount = parent.wholeByteCount
-      try states.put(record, .data(Data(changes)))
+      try states.put(record, .data(Data(changes)), durability)
     } else {
       var writer = StateEntryWriter()
       var entries = try entries()
       while let entry = try entries.next() { writer.append(entry) }
       record.wholeByteCount = Int64(writer.byteCount)
-      try states.put(record, .data(Data(writer.bytes)))
+      try states.put(record, .data(Data(writer.bytes)), durability)
     }
     runs = []
     return state

@@ -145,11 +145,43 @@ static void close_folder(fuse_req_t request, fuse_ino_t node, struct fuse_file_i
   fuse_reply_err(request, 0);
 }
 
+static void read_link(fuse_req_t request, fuse_ino_t node) {
+  char target[4097];
+  size_t count = 0;
+  int error = CALL(read_link, node, target, sizeof target - 1, &count);
+  target[error ? 0 : count] = 0;
+  if (error) fuse_reply_err(request, error);
+  else fuse_reply_readlink(request, target);
+}
+
+static void reply_attribute(fuse_req_t request, int error, const char *buffer, size_t size, size_t count) {
+  if (error) fuse_reply_err(request, error);
+  else if (size == 0) fuse_reply_xattr(request, count);
+  else fuse_reply_buf(request, buffer, count);
+}
+
+static void get_attribute(fuse_req_t request, fuse_ino_t node, const char *name, size_t size) {
+  size_t count = 0;
+  char *buffer = size ? malloc(size) : NULL;
+  int error = size && !buffer ? ENOMEM : CALL(get_attribute, node, name, buffer, size, &count);
+  reply_attribute(request, error, buffer, size, count);
+  free(buffer);
+}
+
+static void list_attributes(fuse_req_t request, fuse_ino_t node, size_t size) {
+  size_t count = 0;
+  char *buffer = size ? malloc(size) : NULL;
+  int error = size && !buffer ? ENOMEM : CALL(list_attributes, node, buffer, size, &count);
+  reply_attribute(request, error, buffer, size, count);
+  free(buffer);
+}
+
 static const struct fuse_lowlevel_ops operations = {
     .init = initialize, .lookup = look_up, .forget = forget, .forget_multi = forget_several,
     .getattr = get_attributes, .open = open_file, .read = read_file, .release = close_file,
     .opendir = open_folder, .readdir = read_folder, .readdirplus = read_folder_plus,
-    .releasedir = close_folder};
+    .releasedir = close_folder, .readlink = read_link, .getxattr = get_attribute,
+    .listxattr = list_attributes};
 
 bool bs_fuse_is_available(void) { return true; }
 

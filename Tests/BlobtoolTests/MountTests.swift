@@ -75,6 +75,48 @@ struct MountTests {
     #expect(try await mounted.end().errors.contains("blobtool: interrupted."))
   }
 
+  @Test("has the trees of states, with links, modes, times, owners, attributes, empty folders and odd names")
+  func states() async throws {
+    let workshop = try await Workshop()
+    _ = try await workshop.shell(
+      """
+      mkdir -p tree/d/e tree/empty; echo 1 > tree/a; echo 2 > tree/d/b; ln -s ../a tree/d/link; ln -s /nowhere tree/broken
+      chmod 4750 tree/a; chmod 700 tree/d/e; setfattr -n user.note -v text tree/d/b; setfattr -n user.of -v folder tree/d
+      for i in $(seq 700); do echo $i > tree/d/e/$i; done; printf x > $'tree/na\\xffme'; printf y > $'tree/d/\\xef\\xbf\\xbd'
+      [ $(id -u) != 0 ] || chown 1:2 tree/d/b; touch -h -d 2001-02-03 tree/broken; touch -d '1999-12-31 23:59:59.5' tree/empty tree/d tree
+      """)
+    try await workshop.expect(0, ["import", "tree", "--prefix", "p/t", "--name", "one"])
+    _ = try await workshop.shell("cp -a tree before; rm -r tree/d/e tree/a; echo new > tree/new")
+    try await workshop.expect(0, ["import", "tree", "--prefix", "p/t", "--name", "two"])
+    let mounted = try await MountedStore(workshop)
+    for (state, tree) in [("one", "before"), ("two", "tree")] {
+      // Before and after everything was looked at.
+      for _ in 0..<2 {
+        let outcome = try await workshop.shell(
+          "rsync -aX --delete --checksum --dry-run --itemize-changes \(tree)/ m/states/\(state)/; ls m/states"
+        )
+        #expect(outcome.lines == ["one", "two"], "\(outcome.text) \(outcome.errors)")
+      }
+      let copied = try await workshop.shell(
+        "rsync -aX m/states/\(state)/ copy-\(state)/ && rsync -aX --delete -n -i \(tree)/ copy-\(state)/")
+      #expect(copied.status == 0 && copied.lines == [], "\(copied.text) \(copied.errors)")
+    }
+    #expect(
+      try await workshop.shell(
+        "cat m/states/one/a m/states/one/d/e/700; ls m/states/one/none m/states/none; readlink m/current/p/t/broken"
+      )
+      .lines == ["1", "700", "/nowhere"])
+    // A file that was deleted since is not shown.
+    try await workshop.expect(0, ["delete", "p/t/d/e/1"])
+    _ = try await mounted.end()
+    let again = try await MountedStore(workshop)
+    #expect(
+      try await workshop.shell("ls m/states/one/d/e | wc -l; ls m/states/two/d").lines == [
+        "699", "b", "link", "\u{FFFD}",
+      ])
+    _ = try await again.end()
+  }
+
   @Test("random reads by several threads and processes are right beside imports, deletions and gc")
   func random() async throws {
     let workshop = try await Workshop()

@@ -86,20 +86,32 @@ import Testing
       ("init", ["--chunk-size", "--codec", "--digest", "--level", "--similarity"]),
       ("put", ["--archive", "--codec", "--if-absent", "--if-version"]),
       ("get", ["--digest", "--length", "--offset", "--output"]),
-      ("list", ["--glob", "--limit", "--null", "--utc"]),
+      ("list", ["--at", "--glob", "--limit", "--null", "--utc"]),
       ("versions", ["--utc"]),
       ("delete", ["--all", "--dry-run", "--glob", "--if-absent", "--if-version", "--prefix", "--verbose"]),
-      ("keep", ["--all", "--dry-run", "--prefix", "--up-to"]),
+      (
+        "keep",
+        [
+          "--all", "--daily", "--dry-run", "--hourly", "--last", "--monthly", "--prefix", "--up-to", "--utc",
+          "--weekly", "--within", "--yearly",
+        ]
+      ),
       (
         "import",
         [
-          "--archive", "--bandwidth", "--codec", "--dry-run", "--exclude", "--exclude-from", "--files-from",
-          "--force",
-          "--null",
-          "--prefix", "--verbose",
+          "--archive", "--bandwidth", "--codec", "--dry-run", "--exclude", "--exclude-caches",
+          "--exclude-from", "--files-from", "--force", "--from", "--name", "--no-attributes", "--no-state",
+          "--null", "--one-file-system", "--owners", "--prefix", "--verbose",
         ]
       ),
-      ("export", ["--bandwidth", "--dry-run", "--glob", "--overwrite", "--strip", "--verbose"]),
+      (
+        "export",
+        [
+          "--at", "--bandwidth", "--dry-run", "--glob", "--no-attributes", "--overwrite", "--owners",
+          "--strip", "--verbose",
+        ]
+      ), ("states", ["--utc"]), ("diff", []), ("find", []), ("restore", ["--at"]),
+      ("hold", ["--kind", "--release"]), ("holds", ["--utc"]),
       ("gc", ["--dry-run", "--fence", "--keep", "--recompress", "--time"]),
       ("verify", ["--blobs", "--max-age", "--quick", "--share"]), ("repair", ["--accept-loss"]),
       ("stats", ["--prometheus"]),

@@ -45,7 +45,7 @@ public struct FileAttributes: Sendable, Hashable {
   /// The device of a file that had several names: files with the same device and inode are one file. Nil for others.
   public internal(set) var device: UInt64?
   /// Whether bytes of the name stand escaped in the key. See ``EscapedName``.
-  var isNameEscaped = false
+  package var isNameEscaped = false
   /// The digest of the blob with the extended attributes, if they are too long for metadata.
   var extendedDigest: [UInt8]?
 

@@ -38,6 +38,11 @@ struct bs_fuse_calls {
   // Lists children from `offset` on; with `holds`, gives the kernel a reference to each.
   int (*list)(void *context, uint64_t handle, int64_t offset, bool holds, struct bs_fuse_list *list);
   void (*close_folder)(void *context, uint64_t handle);
+  // These fill the buffer, or with a size of 0 only count.
+  int (*read_link)(void *context, uint64_t node, void *buffer, size_t size, size_t *count);
+  int (*get_attribute)(
+      void *context, uint64_t node, const char *name, void *buffer, size_t size, size_t *count);
+  int (*list_attributes)(void *context, uint64_t node, void *buffer, size_t size, size_t *count);
 };
 
 struct bs_fuse_session;

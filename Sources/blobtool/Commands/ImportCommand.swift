@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageMigration
 import BlobStorageTransfer
 import BlobStorageTrees
 import Foundation
@@ -39,6 +40,12 @@ struct ImportCommand: StoreCommand {
       "Import the files that FILE lists, one a line; - is standard input.", valueName: "file"),
     completion: .file())
   var filesFrom: String?
+
+  @Option(
+    help: ArgumentHelp(
+      "Import all snapshots of restic:REPOSITORY or borg:REPOSITORY, oldest first, each as a state.",
+      valueName: "repository"))
+  var from: String?
 
   @Flag(
     name: [.customShort("0"), .customLong("null")],
@@ -100,8 +107,17 @@ struct ImportCommand: StoreCommand {
   private var dryRun: Bool { dry.isDryRun }
 
   func validate() throws {
-    guard paths.isEmpty != (filesFrom == nil) else {
-      throw ValidationError("give either files and folders, or --files-from")
+    let waysCount = (paths.isEmpty ? 0 : 1) + (filesFrom == nil ? 0 : 1) + (from == nil ? 0 : 1)
+    guard waysCount == 1 else {
+      throw ValidationError("give one of these: files and folders, --files-from, --from")
+    }
+    if let from {
+      guard SnapshotRepository(from) != nil else {
+        throw ValidationError("--from is restic:REPOSITORY or borg:REPOSITORY")
+      }
+      guard !dryRun, !noState, name == nil else {
+        throw ValidationError("--from cannot be combined with --dry-run, --no-state and --name")
+      }
     }
     guard !isNullTerminated || filesFrom != nil else { throw ValidationError("--null is for --files-from") }
     guard !owners || !noAttributes else {
@@ -124,6 +140,9 @@ struct ImportCommand: StoreCommand {
       keepsOwners: owners ? true : nil, staysOnFileSystem: oneFileSystem, excludesCaches: excludeCaches,
       recordsState: !noState, stateName: name, keepsPaths: filesFrom != nil,
       maximumByteRate: bandwidth.maximumByteRate)
+    if let repository = from.flatMap({ SnapshotRepository($0) }) {
+      return try await importSnapshots(of: repository, options, to: store)
+    }
     let latest = Mutex<WorkProgress?>(nil)
     let report: ImportReport
     do {
@@ -152,10 +171,41 @@ struct ImportCommand: StoreCommand {
     }
   }
 
+  private func importSnapshots(
+    of repository: SnapshotRepository, _ options: ImportOptions, to store: BlobStore
+  ) async throws {
+    let report = try await shared.withProgress { meter in
+      try await store.importSnapshots(of: repository, options: options) { [shared] snapshot in
+        meter.clear()
+        shared.mention(
+          "importing \(snapshot.id.printable) of \(snapshot.created.localText) (\(snapshot.notes.joined(separator: "; ").printable))"
+        )
+      } progress: { progress in
+        meter.update(progress)
+      }
+    }
+    let skipped = report.snapshots.flatMap(\.skipped)
+    if shared.json {
+      try JSONText.print(report)
+    } else {
+      for skipped in skipped { StandardError.say("skipped \(skipped.path.printable): \(skipped.reason)") }
+      var facts = FactTable()
+      facts.add("snapshots imported", report.snapshots.count)
+      if report.knownCount > 0 { facts.add("imported before", report.knownCount) }
+      facts.add("new bytes", byteCount: report.newByteCount)
+      facts.add("added to packs", byteCount: report.storedByteCount)
+      try facts.print()
+    }
+    let failedCount = skipped.count { $0.isFailure }
+    if failedCount > 0 {
+      throw Failure(ExitStatus.failed, "\(HumanText.count(failedCount, "file")) could not be imported.")
+    }
+  }
+
   /// The prefix, with a `/` behind the name of a folder.
   private func wholePrefix(_ paths: [String]) -> String {
     guard let last = prefix.last, last.isLetter || last.isNumber,
-      filesFrom != nil || paths.contains(where: { URL(fileURLWithPath: $0).isFolder })
+      filesFrom != nil || from != nil || paths.contains(where: { URL(fileURLWithPath: $0).isFolder })
     else { return prefix }
     shared.mention("the keys begin with “\(prefix.printable)/”")
     return prefix + "/"

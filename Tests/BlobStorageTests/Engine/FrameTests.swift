@@ -36,7 +36,7 @@ private struct FramePlace {
   }
 
   func add(_ engine: Engine) throws -> ImportReport {
-    try Importer(engine, ImportOptions(durability: .relaxed), nil).run([folder.path])
+    try Importer(engine, ImportOptions(durability: .relaxed, recordsState: false), nil).run([folder.path])
   }
 
   func check(_ engine: Engine, except gone: (String) -> Bool = { _ in false }) throws {

@@ -92,8 +92,8 @@ struct KeyTreeTests {
   func forged() throws {
     struct Forged: OrderedKeys {
       func version(of key: String) -> BlobVersion? { nil }
-      func versions(prefix: [UInt8], after place: [UInt8]?, limit: Int) -> [BlobVersion] {
-        Array(SortedKeys(["\u{FFFD}"]).versions(prefix: [], after: nil, limit: 1).cycled(limit))
+      func entries(prefix: [UInt8], after place: [UInt8]?, limit: Int) -> [OrderedKey] {
+        Array(SortedKeys(["\u{FFFD}"]).entries(prefix: [], after: nil, limit: 1).cycled(limit))
       }
     }
     #expect(throws: BlobStorageError.self) {

@@ -30,10 +30,10 @@ struct SortedKeys: OrderedKeys {
     return keys.contains(key) ? version(key) : nil
   }
 
-  func versions(prefix: [UInt8], after place: [UInt8]?, limit: Int) -> [BlobVersion] {
+  func entries(prefix: [UInt8], after place: [UInt8]?, limit: Int) -> [OrderedKey] {
     let found = keys.lazy.filter { key in
       key.starts(with: prefix) && (place.map { $0.lexicographicallyPrecedes(key) } ?? true)
-    }.prefix(limit).map(version)
+    }.prefix(limit).map { OrderedKey(version($0)) }
     seeks.count += 1
     seeks.keyCount += found.count
     return Array(found)

@@ -19,8 +19,8 @@ struct RemoteDurabilityTests {
   private func importTree(
     _ engine: Engine, _ folder: String, _ durability: Durability = .durable
   ) throws -> ImportReport {
-    var options = ImportOptions()
-    options.durability = durability
+    // A state would be published each time.
+    let options = ImportOptions(durability: durability, recordsState: false)
     return try Importer(engine, options, nil).run([folder])
   }
 

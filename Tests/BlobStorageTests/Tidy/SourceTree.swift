@@ -24,7 +24,9 @@ struct SourceTree {
     .appending(path: "../../../Sources").standardizedFileURL
 
   /// The targets beside the core that are one room each.
-  static let targets = ["Cache", "Trees", "Transfer", "Mount", "Reports", "Observation", "Testing"]
+  static let targets = [
+    "Cache", "Trees", "Transfer", "Migration", "Mount", "Reports", "Observation", "Testing",
+  ]
 
   let sources: [Source]
 

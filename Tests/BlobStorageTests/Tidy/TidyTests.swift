@@ -10,7 +10,7 @@ struct TidyTests {
     ["Maintenance"], ["Store"],
     // Targets of their own, which the core cannot import.
     ["Cache"], ["Trees"], ["Transfer Files"], ["Transfer", "Reports", "Observation", "Testing"],
-    ["Mount"],
+    ["Migration", "Mount"],
     // For stores that machines share.
     ["Objects"], ["Packs"], ["Publishing", "Extending"], ["SharedStore"], ["Collecting"],
   ]

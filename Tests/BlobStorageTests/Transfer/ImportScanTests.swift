@@ -25,7 +25,8 @@ struct ImportScanTests {
     func run() throws -> (ImportReport, [WorkProgress]) {
       let reports = Reports()
       let report = try Importer(
-        engine, ImportOptions(), { progress in reports.all.withLock { $0.append(progress) } },
+        engine, ImportOptions(keepsAttributes: false),
+        { progress in reports.all.withLock { $0.append(progress) } },
         sourceCountMax: sourceCountMax
       ).run([folder])
       return (report, reports.all.withLock { $0 })

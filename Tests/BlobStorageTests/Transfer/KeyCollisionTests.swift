@@ -64,14 +64,20 @@ struct KeyCollisionTests {
       try FileManager.default.createSymbolicLink(
         atPath: "\(root)/\(folder)/link", withDestinationPath: "nowhere")
     }
-    let report = try importPaths("A", "B", options: ImportOptions(excluded: ["skipped/"]))
+    let report = try importPaths(
+      "A", "B", options: ImportOptions(excluded: ["skipped/"], keepsAttributes: false))
     #expect(report.newFileCount == 6)
     // A folder beside a file of its name is as two keys may be.
     #expect(try keys() == ["d/x", "d/y", "e", "e/z", "e\u{301}", "é"])
     // A file beside the folder that it lies in, a path once more, and a link to it.
     try FileManager.default.createSymbolicLink(atPath: "\(root)/C", withDestinationPath: "A")
     let again = try importPaths(
-      "A", "A/e", "A/./", "C", options: ImportOptions(prefix: "again/", excluded: ["d"]))
+      "A", "A/e", "A/./", "C",
+      options: ImportOptions(prefix: "again/", excluded: ["d"], keepsAttributes: false))
+    // Links are kept otherwise, and there are two of one name.
+    #expect(throws: BlobStorageError.self) {
+      try importPaths("A", "B", options: ImportOptions(prefix: "links/", excluded: ["skipped/"]))
+    }
     #expect(again.fileCount == 4)
     #expect(try engine.keys("again/", after: nil, limit: 100).count == 3)
   }

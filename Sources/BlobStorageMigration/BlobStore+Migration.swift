@@ -1,0 +1,106 @@
+import BlobStorage
+import BlobStorageTransfer
+import BlobStorageTrees
+import Foundation
+
+/// The result of a migration.
+public struct MigrationReport: Sendable, Hashable, Codable {
+  /// A snapshot that became a state.
+  public struct Snapshot: Sendable, Hashable, Codable {
+    public var snapshot: SnapshotRepository.Snapshot
+    public var state: TreeState?
+    /// Files that could not be imported.
+    public var skipped: [SkippedFile]
+  }
+
+  public var snapshots: [Snapshot] = []
+  /// Snapshots that were states already.
+  public var knownCount = 0
+  public var newByteCount: Int64 = 0
+  public var storedByteCount: Int64 = 0
+
+  public init() {}
+
+  private enum CodingKeys: String, CodingKey {
+    case snapshots, newByteCount, storedByteCount
+    case knownCount = "known"
+  }
+}
+
+extension BlobStore {
+  /// Imports all snapshots of another program's repository, oldest first, so that each becomes a state with its time.
+  ///
+  /// The program writes each snapshot into a folder, which is imported and removed: that needs room for the longest one.
+  /// A file that is as in the snapshot before keeps its version. Snapshots that are states already are passed over, so
+  /// that an interrupted migration can be started again.
+  ///
+  /// - Parameters:
+  ///   - options: how to import; its prefix is that of all keys. The name of the state is that of the snapshot.
+  ///   - workFolder: where the folder for a snapshot is made; nil for the system's folder for temporary files.
+  ///   - begin: is called with each snapshot before it is imported.
+  /// - Throws: `sourceFailed` with what the program says.
+  /// - Durability: each state is durable before the next snapshot is begun.
+  public func importSnapshots(
+    of repository: SnapshotRepository, options: ImportOptions = ImportOptions(), workFolder: URL? = nil,
+    begin: @escaping @Sendable (SnapshotRepository.Snapshot) -> Void = { _ in },
+    progress: ProgressHandler? = nil
+  ) async throws(BlobStorageError) -> MigrationReport {
+    var report = MigrationReport()
+    let snapshots = try await Self.inBackground { () throws(BlobStorageError) in try repository.snapshots() }
+    let known = Set(try await states().compactMap(\.name))
+    for snapshot in snapshots {
+      if known.contains(snapshot.stateName) {
+        report.knownCount += 1
+        continue
+      }
+      if Task.isCancelled { throw BlobStorageError(.cancelled, "The migration was cancelled.") }
+      begin(snapshot)
+      let folder = (workFolder ?? FileManager.default.temporaryDirectory)
+        .appending(path: "blobtool-migration-\(UUID().uuidString)")
+      defer { Self.remove(folder) }
+      do { try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true) } catch {
+        throw BlobStorageError(
+          .io, "The folder \(folder.path) for a snapshot cannot be created.", path: folder.path,
+          underlying: error)
+      }
+      try await Self.inBackground { () throws(BlobStorageError) in
+        try repository.extract(snapshot, to: folder)
+      }
+      var options = options
+      options.stateName = snapshot.stateName
+      options.recordsState = true
+      options.stateDate = snapshot.created
+      options.comparesContent = true
+      let imported = try await importFiles([folder.path], options: options, progress: progress)
+      report.newByteCount += imported.newByteCount
+      report.storedByteCount += imported.storedByteCount
+      report.snapshots.append(
+        MigrationReport.Snapshot(snapshot: snapshot, state: imported.state, skipped: imported.skipped))
+    }
+    return report
+  }
+
+  /// Removes a folder, whatever its modes.
+  private static func remove(_ folder: URL) {
+    if (try? FileManager.default.removeItem(at: folder)) != nil { return }
+    let files = FileManager.default.enumerator(at: folder, includingPropertiesForKeys: [.isDirectoryKey])
+    while let url = files?.nextObject() as? URL {
+      if (try? url.resourceValues(forKeys: [.isDirectoryKey]))?.isDirectory == true {
+        try? FileManager.default.setAttributes([.posixPermissions: 0o700], ofItemAtPath: url.path)
+      }
+    }
+    try? FileManager.default.removeItem(at: folder)
+  }
+
+  /// Runs what waits for another program on a thread of its own.
+  private static func inBackground<T: Sendable>(
+    _ body: @escaping @Sendable () throws(BlobStorageError) -> T
+  ) async throws(BlobStorageError) -> T {
+    let result: Result<T, BlobStorageError> = await withCheckedContinuation { continuation in
+      Thread.detachNewThread {
+        continuation.resume(returning: Result { () throws(BlobStorageError) in try body() })
+      }
+    }
+    return try result.get()
+  }
+}

@@ -1,0 +1,173 @@
+import BlobStorage
+import Foundation
+
+/// A repository of another backup program, which the program itself reads: it has to be installed.
+public struct SnapshotRepository: Sendable, Hashable {
+  public enum Program: String, Sendable, Hashable, CaseIterable {
+    case restic, borg
+  }
+
+  public var program: Program
+  /// What the program calls the repository.
+  public var place: String
+
+  public init(_ program: Program, at place: String) {
+    self.program = program
+    self.place = place
+  }
+
+  /// A repository as `restic:PLACE` or `borg:PLACE`; nil for any other text.
+  public init?(_ text: String) {
+    let parts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+    guard parts.count == 2, !parts[1].isEmpty, let program = Program(rawValue: String(parts[0])) else {
+      return nil
+    }
+    self.init(program, at: String(parts[1]))
+  }
+
+  /// A snapshot of restic or an archive of borg.
+  public struct Snapshot: Sendable, Hashable, Codable {
+    /// What the program calls it.
+    public var id: String
+    public var created: Date
+    /// The name of the state that it becomes.
+    public var stateName: String
+    /// What the program kept of it and a state cannot: host, user, tags, comment.
+    public var notes: [String]
+  }
+
+  /// All snapshots, oldest first.
+  ///
+  /// - Throws: `sourceFailed` with what the program says, or if it is not installed.
+  public func snapshots() throws(BlobStorageError) -> [Snapshot] {
+    let found: [Snapshot]
+    switch program {
+    case .restic:
+      let output = try run(["-r", place, "--no-lock", "snapshots", "--json"])
+      found = try decoded([ResticSnapshot].self, output).map { snapshot in
+        var notes = ["host \(snapshot.hostname ?? "unknown")"]
+        if let tags = snapshot.tags, !tags.isEmpty { notes.append("tags \(tags.joined(separator: ", "))") }
+        return Snapshot(
+          id: snapshot.id, created: Self.date(snapshot.time), stateName: "restic-\(snapshot.id.prefix(8))",
+          notes: notes)
+      }
+    case .borg:
+      let output = try run(["list", "--json", place])
+      found = try decoded(BorgList.self, output).archives.map { archive in
+        Snapshot(
+          id: archive.name, created: Self.date(archive.start ?? archive.time),
+          stateName: "borg-\(archive.id.prefix(8))",
+          notes: ["archive “\(archive.name)”"])
+      }
+    }
+    return found.sorted { ($0.created, $0.id) < ($1.created, $1.id) }
+  }
+
+  /// Writes all files of a snapshot into an empty folder.
+  func extract(_ snapshot: Snapshot, to folder: URL) throws(BlobStorageError) {
+    switch program {
+    case .restic:
+      _ = try run(["-r", place, "--no-lock", "restore", snapshot.id, "--target", folder.path])
+    case .borg:
+      // A relative place is relative to the caller's folder.
+      let isRemote = place.contains(":") || place.hasPrefix("/")
+      let whole = isRemote ? place : URL(fileURLWithPath: place).path
+      _ = try run(["extract", "--numeric-ids", "\(whole)::\(snapshot.id)"], in: folder)
+    }
+  }
+
+  private struct ResticSnapshot: Decodable {
+    var id: String
+    var time: String
+    var hostname: String?
+    var tags: [String]?
+  }
+
+  private struct BorgList: Decodable {
+    struct Archive: Decodable {
+      var id: String
+      var name: String
+      var start: String?
+      var time: String
+    }
+
+    var archives: [Archive]
+  }
+
+  /// A time as restic writes it, with a zone, or as borg does, without one.
+  static func date(_ text: String) -> Date {
+    let match = text.firstMatch(
+      of: /(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(\.\d+)?(Z|[+-]\d{2}:\d{2})?/)
+    guard let match else { return .distantPast }
+    var calendar = Calendar(identifier: .gregorian)
+    if let zone = match.8 {
+      let digits = zone.filter(\.isNumber)
+      let minutes = (Int(digits.prefix(2)) ?? 0) * 60 + (Int(digits.dropFirst(2)) ?? 0)
+      calendar.timeZone = TimeZone(secondsFromGMT: (zone.hasPrefix("-") ? -60 : 60) * minutes) ?? .gmt
+    }
+    let components = DateComponents(
+      year: Int(match.1), month: Int(match.2), day: Int(match.3), hour: Int(match.4), minute: Int(match.5),
+      second: Int(match.6))
+    return (calendar.date(from: components) ?? .distantPast).addingTimeInterval(
+      match.7.flatMap { Double("0" + $0) } ?? 0)
+  }
+
+  private func decoded<Value: Decodable>(
+    _ type: Value.Type, _ output: Data
+  ) throws(BlobStorageError) -> Value {
+    do { return try JSONDecoder().decode(type, from: output) } catch {
+      throw BlobStorageError(
+        .sourceFailed, "What \(program.rawValue) says of \(place) cannot be read: is it another version?",
+        underlying: error)
+    }
+  }
+
+  /// Runs the program to its end, and returns what it has written.
+  private func run(_ arguments: [String], in folder: URL? = nil) throws(BlobStorageError) -> Data {
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+    process.arguments = [program.rawValue] + arguments
+    if let folder { process.currentDirectoryURL = folder }
+    let (output, errors) = (Pipe(), Pipe())
+    (process.standardOutput, process.standardError) = (output, errors)
+    let said = Output()
+    let reader = Thread { said.set(errors.fileHandleForReading.readDataToEndOfFile()) }
+    do { try process.run() } catch {
+      throw BlobStorageError(.sourceFailed, "\(program.rawValue) cannot be started.", underlying: error)
+    }
+    reader.start()
+    let result = output.fileHandleForReading.readDataToEndOfFile()
+    process.waitUntilExit()
+    guard process.terminationStatus == 0 else {
+      if process.terminationStatus == 127 {
+        throw BlobStorageError(
+          .sourceFailed, "\(program.rawValue) is not installed: install it, and import again.")
+      }
+      let text = String(decoding: said.wait(), as: UTF8.self).split(whereSeparator: \.isNewline).suffix(3)
+        .joined(separator: " ")
+      throw BlobStorageError(.sourceFailed, "\(program.rawValue) failed on \(place): \(text)")
+    }
+    return result
+  }
+}
+
+/// What a thread has read.
+private final class Output: @unchecked Sendable {
+  // Guarded by the condition.
+  private let condition = NSCondition()
+  private var data: Data?
+
+  func set(_ data: Data) {
+    condition.lock()
+    self.data = data
+    condition.broadcast()
+    condition.unlock()
+  }
+
+  func wait() -> Data {
+    condition.lock()
+    defer { condition.unlock() }
+    while data == nil { condition.wait() }
+    return data ?? Data()
+  }
+}

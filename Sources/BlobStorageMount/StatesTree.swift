@@ -1,0 +1,110 @@
+import BlobStorage
+import BlobStorageTransfer
+import BlobStorageTrees
+import Foundation
+import Synchronization
+
+/// A folder for each state, by its name or else its ID, with the tree that was imported.
+package final class StatesTree: MountedTree {
+  private static let keptCountMax = 4
+  private static let idByteCount = 16
+
+  private let engine: Engine
+  /// The states that were looked at last, the latest one last.
+  private let known = Mutex<[(id: TreeState.ID, keys: StateKeys)]>([])
+  /// A state never changes, but it can be dropped.
+  package let nameSeconds: Double = 60
+
+  package init(_ engine: Engine) { self.engine = engine }
+
+  package func item(named name: [UInt8], in folder: [UInt8]) throws(BlobStorageError) -> MountedItem? {
+    guard let (id, path) = Self.parts(folder) else {
+      let states = try StateFile(engine).states()
+      return states.first { Array($0.text.utf8) == name }.map { .folder(Self.root(of: $0)) }
+    }
+    return try tree(id)?.item(named: name, in: path).map { Self.item($0, id) }
+  }
+
+  package func page(of folder: [UInt8], after place: [UInt8]?) throws(BlobStorageError) -> MountedPage {
+    guard let (id, path) = Self.parts(folder) else {
+      return MountedPage(
+        children: try StateFile(engine).states().map { (Array($0.text.utf8), .folder(Self.root(of: $0))) })
+    }
+    guard var page = try tree(id)?.page(of: path, after: place) else { return MountedPage() }
+    page.children = page.children.map { ($0.name, Self.item($0.item, id)) }
+    return page
+  }
+
+  package func mark(ofFolder folder: [UInt8]) throws(BlobStorageError) -> FileMark? {
+    guard let (id, path) = Self.parts(folder) else { return nil }
+    return try tree(id)?.keys.mark(ofFolder: path)
+  }
+
+  /// What the tree calls the root of a state: the ID, and what all its keys begin with up to a slash.
+  private static func root(of state: TreeState) -> [UInt8] {
+    let prefix = Array(state.prefix.utf8)
+    let end = prefix.lastIndex(of: UInt8(ascii: "/")).map { $0 + 1 } ?? 0
+    return Array(state.id.description.utf8) + prefix[..<end]
+  }
+
+  /// Nil for the root of all states.
+  private static func parts(_ folder: [UInt8]) -> (id: TreeState.ID, path: [UInt8])? {
+    TreeState.ID(String(decoding: folder.prefix(idByteCount), as: UTF8.self)).map {
+      ($0, Array(folder.dropFirst(idByteCount)))
+    }
+  }
+
+  private static func item(_ item: MountedItem, _ id: TreeState.ID) -> MountedItem {
+    guard case .folder(let path) = item else { return item }
+    return .folder(Array(id.description.utf8) + path)
+  }
+
+  /// Nil if the state was dropped.
+  private func tree(_ id: TreeState.ID) throws(BlobStorageError) -> KeyTree<StateKeys>? {
+    if let keys = known.withLock({ $0.first { $0.id == id }?.keys }) {
+      return KeyTree(keys, nameSeconds: nameSeconds)
+    }
+    let file = StateFile(engine)
+    guard let state = try file.states().first(where: { $0.id == id }) else { return nil }
+    let walk = try file.walk(state)
+    defer { walk.close() }
+    let keys = StateKeys(engine: engine, index: try StateIndex(walk))
+    known.withLock { known in
+      known.append((id, keys))
+      if known.count > Self.keptCountMax { known.removeFirst() }
+    }
+    return KeyTree(keys, nameSeconds: nameSeconds)
+  }
+}
+
+/// The keys of a state. One whose version was deleted since is not shown.
+struct StateKeys: OrderedKeys {
+  let engine: Engine
+  let index: StateIndex
+
+  func version(of key: String) throws(BlobStorageError) -> BlobVersion? {
+    guard case .version(let stamp) = try index.entry(Array(key.utf8))?.content else { return nil }
+    return try engine.version(key, BlobVersion.ID(stamp))
+  }
+
+  func entries(
+    prefix: [UInt8], after place: [UInt8]?, limit: Int
+  ) throws(BlobStorageError) -> [OrderedKey] {
+    var found: [OrderedKey] = []
+    for entry in try index.entries(prefix: prefix, after: place, limit: limit) {
+      guard case .version(let stamp) = entry.content else {
+        found.append(OrderedKey(key: entry.key, version: nil, isFolder: true))
+        continue
+      }
+      let key = String(decoding: entry.key, as: UTF8.self)
+      found.append(
+        OrderedKey(key: entry.key, version: try engine.version(key, BlobVersion.ID(stamp)), isFolder: false))
+    }
+    return found
+  }
+
+  func mark(ofFolder path: [UInt8]) throws(BlobStorageError) -> FileMark? {
+    guard case .folder(let metadata) = try index.entry(path)?.content else { return nil }
+    return FileMark(metadata: metadata)
+  }
+}

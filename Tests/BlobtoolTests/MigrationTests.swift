@@ -1,0 +1,106 @@
+import Foundation
+import Testing
+
+/// Repositories of restic and borg, whose snapshots become states.
+@Suite("Migrations")
+struct MigrationTests {
+  private struct StateLine: Decodable {
+    var name: String
+    var created: String
+    var files: Int
+  }
+
+  private static func isInstalled(_ program: String) -> Bool {
+    ["/usr/bin", "/usr/local/bin"].contains {
+      FileManager.default.isExecutableFile(atPath: "\($0)/\(program)")
+    }
+  }
+
+  /// A program that says and does what restic does.
+  private static let restic = """
+    #!/bin/bash
+    [ "$RESTIC_PASSWORD" = secret ] || { echo 'wrong password' >&2; exit 1; }
+    case " $* " in
+      *" snapshots "*) cat <<'END'
+    [{"id":"bbbbbbbb22222222","time":"2026-02-01T10:00:00.5+01:00","hostname":"h","tags":["weekly","x"]},
+     {"id":"aaaaaaaa11111111","time":"2026-01-01T10:00:00Z","hostname":"h"}]
+    END
+      ;;
+      *" restore aaaaaaaa11111111 "*) target="${@: -1}"; mkdir -p "$target/home"; echo 1 > "$target/home/same"
+        echo 1 > "$target/home/changes"; echo 1 > "$target/home/goes"; head -c 9000000 /dev/zero > "$target/home/long"
+        touch -d 2020-01-01 "$target"/home/* ;;
+      *" restore bbbbbbbb22222222 "*) [ -z "$BREAKS" ] || exit 7
+        target="${@: -1}"; mkdir -p "$target/home"; echo 1 > "$target/home/same"
+        echo 22 > "$target/home/changes"; head -c 9000000 /dev/zero > "$target/home/long"; mkfifo "$target/home/pipe"
+        touch -d 2020-01-01 "$target"/home/* ;;
+      *) exit 9 ;;
+    esac
+    """
+
+  @Test(
+    "take snapshots over in order, keep versions that are the same, and go on where they were interrupted")
+  func fake() async throws {
+    let workshop = try await Workshop()
+    try workshop.write(Data(Self.restic.utf8), to: "bin/restic")
+    _ = try await workshop.shell("chmod 755 bin/restic; mkdir tmp")
+    func run(_ environment: [String: String] = [:], prefix: String = "r") async throws -> Outcome {
+      let path = workshop.path("bin") + ":/usr/bin:/bin"
+      return try await workshop.run(
+        ["import", "--from", "restic:/repo", "--prefix", prefix],
+        environment: ["PATH": path, "RESTIC_PASSWORD": "secret", "TMPDIR": workshop.path("tmp")]
+          .merging(environment) { $1 })
+    }
+    let refused = try await run(["RESTIC_PASSWORD": "other"])
+    #expect(refused.status == 1 && refused.errors.contains("wrong password"))
+    let broken = try await run(["BREAKS": "1"])
+    #expect(broken.status == 1)
+    #expect(try await workshop.expect(0, ["states"]).lines.count == 1)
+    let done = try await run()
+    #expect(done.status == 0, "\(done.errors)")
+    #expect(done.text.contains("imported before     1") && done.errors.contains("tags weekly, x"))
+    #expect(done.errors.contains("home/pipe"))
+    let states = try await workshop.expect(0, ["states", "--json"]).json(StateLine.self)
+    #expect(states.map(\.name) == ["restic-aaaaaaaa", "restic-bbbbbbbb"])
+    #expect(states.map(\.created) == ["2026-01-01T10:00:00.000Z", "2026-02-01T09:00:00.500Z"])
+    #expect(states.map(\.files) == [4, 3])
+    let diff = try await workshop.expect(0, ["diff", "restic-aaaaaaaa", "restic-bbbbbbbb"]).lines
+    #expect(diff.filter { !$0.hasSuffix("/") } == ["M r/home/changes", "- r/home/goes"])
+    #expect(try await workshop.expect(0, ["versions", "r/home/long"]).lines.count == 1)
+    #expect(try await workshop.shell("ls tmp").lines.isEmpty, "what was extracted is removed")
+    let missing = try await run(
+      ["PATH": workshop.path("tmp") + ":/usr/bin:/bin"].filter { _ in !Self.isInstalled("restic") })
+    #expect(Self.isInstalled("restic") || missing.errors.contains("not installed"))
+    for wrong in [
+      ["--from", "x:/repo"], ["--from", "restic:"], ["--from", "restic:/r", "--dry-run"],
+      ["--from", "borg:/r", "tree"],
+    ] {
+      try await workshop.expect(64, ["import"] + wrong)
+    }
+  }
+
+  @Test(
+    "bring back what the programs have stored", .enabled(if: ["restic", "borg"].allSatisfy(isInstalled)),
+    arguments: ["restic", "borg"])
+  func real(_ program: String) async throws {
+    let workshop = try await Workshop()
+    let outcome = try await workshop.shell(
+      """
+      set -e; export RESTIC_PASSWORD=x BORG_PASSPHRASE= BORG_BASE_DIR=$PWD/borg-home
+      backup() { if [ \(program) = restic ]; then restic -q -r repo backup tree; else borg create repo::$1 tree; fi; }
+      if [ \(program) = restic ]; then restic -q -r repo init; else borg init -e none repo; fi
+      mkdir -p tree/d; echo 1 > tree/a; echo 1 > tree/d/b; ln -s a tree/l; chmod 640 tree/a; touch -d 2001-02-03 tree/a tree/d
+      backup one; cp -a tree before; sleep 1.1; rm tree/a; echo 22 > tree/d/b; backup two
+      $TOOL import --from \(program):repo --prefix r
+      """)
+    #expect(outcome.status == 0, "\(outcome.errors)")
+    let states = try await workshop.expect(0, ["states", "--json"]).json(StateLine.self)
+    #expect(states.count == 2)
+    let folder = program == "restic" ? "r" + workshop.folder.path + "/tree/" : "r/tree/"
+    for (state, tree) in zip(states, ["before", "tree"]) {
+      try await workshop.expect(0, ["export", folder, "out-\(tree)", "--strip", folder, "--at", state.name])
+      let same = try await workshop.shell(
+        "rsync -rlpt --delete --dry-run --itemize-changes \(tree)/ out-\(tree)/")
+      #expect(same.lines == [])
+    }
+  }
+}
