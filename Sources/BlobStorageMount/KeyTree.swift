@@ -14,9 +14,13 @@ package struct KeyTree<Keys: OrderedKeys>: MountedTree {
   }
 
   package func item(named name: [UInt8], in folder: [UInt8]) throws(BlobStorageError) -> MountedItem? {
-    if String(validating: name, as: UTF8.self) == nil {
+    let escaped = EscapedName.key(of: name)
+    if escaped.isEscaped, let found = try item(Array(escaped.text.utf8), in: folder) {
       // As an import has escaped it.
-      return try item(Array(EscapedName.key(of: name).text.utf8), in: folder)
+      switch found {
+      case .folder: if String(validating: name, as: UTF8.self) == nil { return found }
+      case .file(let version): if version.fileAttributes?.isNameEscaped == true { return found }
+      }
     }
     let found: MountedItem?
     let component: [UInt8]
@@ -66,7 +70,7 @@ package struct KeyTree<Keys: OrderedKeys>: MountedTree {
   /// The name of a file: the name that it had, if it was escaped in the key.
   private static func name(of component: [UInt8], _ version: BlobVersion) -> [UInt8] {
     if version.fileAttributes?.isNameEscaped == true, let name = EscapedName.path(ofKey: component),
-      name.count <= ComponentName.byteCountMax, String(validating: name, as: UTF8.self) == nil
+      name.count <= ComponentName.byteCountMax
     {
       return name
     }

@@ -122,7 +122,14 @@ final class MountService: Sendable {
   func openFile(_ number: UInt64) throws(Refusal) -> UInt64 {
     guard case .file(let version) = try node(number) else { throw Refusal(errno: EISDIR) }
     let engine = engine
-    let blob = try answering { () throws(BlobStorageError) in try engine.openBlob(version.key, version.id) }
+    let blob = try answering { () throws(BlobStorageError) -> OpenBlob? in
+      if let blob = try engine.openBlob(version.key, version.id) { return blob }
+      // Only a state may have it any more.
+      let isKept = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.keptVersionRow(ofKey: Array(version.key.utf8), version.id.stamp) != nil
+      }
+      return isKept ? try engine.openBlob(version.digest) : nil
+    }
     guard let blob else { throw Refusal(errno: ESTALE) }
     return files.add(OpenFile(version, blob))
   }

@@ -83,8 +83,16 @@ struct StateKeys: OrderedKeys {
   let index: StateIndex
 
   func version(of key: String) throws(BlobStorageError) -> BlobVersion? {
-    guard case .version(let stamp) = try index.entry(Array(key.utf8))?.content else { return nil }
-    return try engine.version(key, BlobVersion.ID(stamp))
+    let bytes = Array(key.utf8)
+    guard case .version(let stamp) = try index.entry(bytes)?.content else { return nil }
+    return try version(bytes, stamp)
+  }
+
+  private func version(_ key: [UInt8], _ stamp: Stamp) throws(BlobStorageError) -> BlobVersion? {
+    let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.keptVersionRow(ofKey: key, stamp)
+    }
+    return row.map { BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: $0) }
   }
 
   func entries(
@@ -96,9 +104,7 @@ struct StateKeys: OrderedKeys {
         found.append(OrderedKey(key: entry.key, version: nil, isFolder: true))
         continue
       }
-      let key = String(decoding: entry.key, as: UTF8.self)
-      found.append(
-        OrderedKey(key: entry.key, version: try engine.version(key, BlobVersion.ID(stamp)), isFolder: false))
+      found.append(OrderedKey(key: entry.key, version: try version(entry.key, stamp), isFolder: false))
     }
     return found
   }

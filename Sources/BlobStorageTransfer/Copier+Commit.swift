@@ -9,6 +9,9 @@ extension Copier {
     var keyCount = 0
     var addedCount = 0
     var droppedCount = 0
+    /// Those of them that reports count.
+    var countedCount = 0
+    var countedDroppedCount = 0
     var storedByteCount = 0
     var named: [BlobDigest] = []
     /// Keys that were written whole.
@@ -36,8 +39,8 @@ extension Copier {
       rest = rest.dropFirst(done.keyCount)
       for digest in done.named { blobs[digest]?.isNamed = true }
       for key in done.whole { settle(key) }
-      report.newVersionCount += done.addedCount
-      report.droppedVersionCount += done.droppedCount
+      report.newVersionCount += done.countedCount
+      report.droppedVersionCount += done.countedDroppedCount
       report.storedByteCount += Int64(done.storedByteCount)
     }
   }
@@ -64,12 +67,14 @@ extension Copier {
             key: key.bytes, version: addition.stamp, replaced: .none, digest: row.digest,
             byteCount: row.byteCount, created: row.created, metadata: row.metadata)))
       done.addedCount += 1
+      if !InternalKey.isInternal(key.bytes) { done.countedCount += 1 }
     }
     if ready.count > room { return false }
     // What could not be brought takes nothing's place.
     if ready.count < plan.added.count { return true }
     try commit.drop(plan.dropped, of: key.bytes)
     done.droppedCount += plan.dropped.count
+    if !InternalKey.isInternal(key.bytes) { done.countedDroppedCount += plan.dropped.count }
     done.whole.append(key)
     return true
   }

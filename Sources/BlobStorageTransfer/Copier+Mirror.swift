@@ -84,7 +84,7 @@ extension Copier {
         failures[digest] = error
       }
     }
-    for planned in batch.keys {
+    for planned in batch.keys where !InternalKey.isInternal(planned.key.bytes) {
       let added = planned.plan.added.count { failures[$0.row.digest] == nil }
       report.newVersionCount += added
       if added == planned.plan.added.count { report.droppedVersionCount += planned.plan.dropped.count }

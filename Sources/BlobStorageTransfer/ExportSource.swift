@@ -57,8 +57,7 @@ struct ExportSource {
       for (bytes, stamp) in entries {
         let key = String(decoding: bytes, as: UTF8.self)
         guard matches(key) else { continue }
-        guard let name = try transaction.nameRow(bytes), let row = try transaction.versionRow(of: name, stamp)
-        else {
+        guard let row = try transaction.keptVersionRow(ofKey: bytes, stamp) else {
           missing.append(key)
           continue
         }

@@ -156,7 +156,7 @@ struct ImportWalk: ~Copyable {
       }
       let key = options.prefix.isEmpty ? path : options.prefix + path
       // A folder's name in a state ends in '/'.
-      guard key.utf8.count < BlobLimits.maximumKeyByteCount else {
+      guard key.utf8.count < BlobLimits.maximumKeyByteCount + (status.kind == .directory ? 0 : 1) else {
         if status.kind == .directory { walker?.skipDescendants() }
         skipTooLong(shown)
         continue

@@ -252,7 +252,8 @@ package final class Importer {
     do throws(BlobStorageError) {
       let key = try Engine.keyBytes(source.key)
       let start = context.beginReading(source.status)
-      var putOptions = PutOptions(replacement: options.storedReplacement, codec: options.codec)
+      var putOptions = PutOptions(replacement: options.replacement, codec: options.codec)
+      putOptions.keepsReplaced = options.recordsState
       if source.isLink {
         let target = try source.linkTarget(through: &trail)
         let attributes = try context.attributes(of: source, source.status, nil)
@@ -428,7 +429,8 @@ package final class Importer {
       return
     }
     var putOptions = PutOptions(
-      durability: .relaxed, replacement: options.storedReplacement, codec: options.codec)
+      durability: .relaxed, replacement: options.replacement, codec: options.codec)
+    putOptions.keepsReplaced = options.recordsState
     var mark = FileMark(file.status, readFrom: start, try context.attributes(of: source, file.status, file))
     let long = try mark.moveLongAttributes(engine)
     if options.comparesContent {

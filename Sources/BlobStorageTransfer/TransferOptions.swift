@@ -35,8 +35,8 @@ public struct ImportOptions: Sendable, Hashable {
   public var staysOnFileSystem: Bool
   /// Leaves out what is in folders with a valid `CACHEDIR.TAG`, except that file.
   public var excludesCaches: Bool
-  /// Records a state of the prefix, which needs the versions that were current: they stay in their keys' history. Values of
-  /// a cache are in no state, and a prefix of a state has at most 400 bytes.
+  /// Records a state of the prefix. Versions that are replaced are kept for the states that have them, in no key's
+  /// history. Values of a cache are in no state, and a prefix of a state has at most 400 bytes.
   public var recordsState: Bool
   /// The name of the state.
   public var stateName: String?
@@ -73,11 +73,6 @@ public struct ImportOptions: Sendable, Hashable {
     self.keepsPaths = keepsPaths
     self.maximumByteRate = maximumByteRate
   }
-}
-
-extension ImportOptions {
-  /// What happens to the versions that were current.
-  var storedReplacement: Replacement { recordsState ? .archiveCurrent : replacement }
 }
 
 /// A file or key that was left out, and why.

@@ -123,11 +123,33 @@ extension BlobStore {
       while let entry = try walk.next() {
         if entry.key != bytes { continue }
         guard case .version(let stamp) = entry.content else { return nil }
-        guard let version = try engine.version(key, BlobVersion.ID(stamp)) else {
+        let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+          try transaction.keptVersionRow(ofKey: bytes, stamp)
+        }
+        guard let row else {
           throw BlobStorageError(
             .missingVersion, "The version of “\(key)” in state \(state.text) was deleted since.", key: key)
         }
-        return version
+        return BlobVersion(key: key, stamp: stamp, row: row)
+      }
+      return nil
+    }
+  }
+
+  /// Makes the version that a key had in a state its current one, as a new version with the same bytes and metadata. The
+  /// version that was current stays in the history.
+  ///
+  /// - Returns: nil if the state has no such file; then nothing was changed.
+  /// - Throws: `missingVersion` if the version was deleted since.
+  /// - Durability: durable on return.
+  @discardableResult
+  public func restore(_ key: String, from state: TreeState) async throws(BlobStorageError) -> PutResult? {
+    guard let version = try await version(of: key, in: state) else { return nil }
+    return try await run { (engine) throws(BlobStorageError) in
+      let bytes = try Engine.keyBytes(key)
+      let options = PutOptions(replacement: .archiveCurrent)
+      for source in [bytes, InternalKey.Purpose.replaced.key(bytes)] {
+        if let result = try engine.putVersion(version.id, of: source, as: bytes, options) { return result }
       }
       return nil
     }
@@ -158,12 +180,8 @@ extension TreeEntry {
         switch entry.content {
         case .folder(let metadata): page.append(TreeEntry(key: key, version: nil, folderMetadata: metadata))
         case .version(let stamp):
-          var version: BlobVersion?
-          if let name = try transaction.nameRow(entry.key),
-            let row = try transaction.versionRow(of: name, stamp)
-          {
-            version = BlobVersion(key: key, stamp: stamp, row: row)
-          }
+          let row = try transaction.keptVersionRow(ofKey: entry.key, stamp)
+          let version = row.map { BlobVersion(key: key, stamp: stamp, row: $0) }
           page.append(TreeEntry(key: key, version: version))
         case .removed: break
         }

@@ -1,34 +1,23 @@
 import BlobStorage
 import Foundation
 
-/// Drops states and versions: by their age, or all but the youngest archived versions. A version that a remaining state
-/// has is never dropped.
+/// Drops states and archived versions by their age. What a remaining state has is never dropped.
 struct Retention {
-  enum Rule {
-    /// The policy decides about states. Archived versions of imported files go unless a state has them, other archived
-    /// versions as the policy says.
-    case policy(RetentionPolicy)
-    /// All states stay. Of archived versions the youngest so many stay.
-    case archived(Int)
-  }
-
   private static let keyCountOfPage = 500
   private static let decisionCountMax = 10_000
 
   let engine: Engine
   let scope: KeyScope
-  let rule: Rule
+  let policy: RetentionPolicy
   let isDryRun: Bool
   private var report = TreeRetentionReport()
-  private(set) var keyCount = 0
-  /// Archived versions that only stay because a state has them.
-  private(set) var heldByStatesCount = 0
 
-  init(_ engine: Engine, _ scope: KeyScope, _ rule: Rule, isDryRun: Bool) {
+  init(_ engine: Engine, _ scope: KeyScope, _ policy: RetentionPolicy, isDryRun: Bool) {
     self.engine = engine
     self.scope = scope
-    self.rule = rule
+    self.policy = policy
     self.isDryRun = isDryRun
+    report.isDryRun = isDryRun
   }
 
   private var prefix: String {
@@ -39,40 +28,33 @@ struct Retention {
     }
   }
 
+  private var isOfKey: Bool { if case .key = scope { true } else { false } }
+
   mutating func run() throws(BlobStorageError) -> TreeRetentionReport {
     try engine.checkOpen()
-    report.isDryRun = isDryRun
-    let states = StateFile(engine)
-    var remaining = try states.states()
-    var dropped: [TreeState] = []
-    if case .policy(let policy) = rule, !isOfKey {
-      dropped = try droppedStates(remaining, policy)
-      remaining.removeAll { dropped.contains($0) }
-    }
+    let file = StateFile(engine)
+    var states = try file.states()
     let holds = try engine.keyHolds()
-    try dropVersions(
-      try remaining.filter(concerns).map { (state) throws(BlobStorageError) in try states.walk(state) }, holds
-    )
-    // Last: a process that is killed has dropped versions of states that are there still, and the next run drops those.
-    if !isDryRun {
-      try states.drop(dropped)
-      try engine.synchronize()
+    if !isOfKey {
+      let dropped = droppedStates(states, holds)
+      states.removeAll { dropped.contains($0) }
+      // First: a process that is killed leaves versions that no state has, and the next run drops these.
+      if !isDryRun { try file.drop(dropped) }
     }
+    let remaining = states.filter(concerns)
+    try dropVersions([], remaining, holds)
+    if !isOfKey { try dropVersions(InternalKey.Purpose.replaced.prefix, remaining, holds) }
+    if !isDryRun { try engine.synchronize() }
     return report
   }
-
-  private var isOfKey: Bool { if case .key = scope { true } else { false } }
 
   /// Whether a state can have keys of the scope.
   private func concerns(_ state: TreeState) -> Bool {
     state.prefix.utf8.starts(with: prefix.utf8) || prefix.utf8.starts(with: state.prefix.utf8)
   }
 
-  private mutating func droppedStates(
-    _ states: [TreeState], _ policy: RetentionPolicy
-  ) throws(BlobStorageError) -> [TreeState] {
+  private mutating func droppedStates(_ states: [TreeState], _ holds: [KeyHold]) -> [TreeState] {
     var dropped: [TreeState] = []
-    let holds = try engine.keyHolds()
     let concerned = states.filter { $0.prefix.utf8.starts(with: prefix.utf8) }
     for (_, group) in Dictionary(grouping: concerned, by: { Array($0.prefix.utf8) }) {
       let group = Array(group.reversed())
@@ -90,21 +72,30 @@ struct Retention {
     return dropped
   }
 
-  /// Goes through the keys and the states side by side.
-  private mutating func dropVersions(_ walks: [StateWalk], _ holds: [KeyHold]) throws(BlobStorageError) {
-    defer { for walk in walks { walk.close() } }
+  /// Goes through keys and states side by side: the callers' keys, or with the prefix of an internal key the versions that
+  /// imports have replaced.
+  private mutating func dropVersions(
+    _ internalPrefix: [UInt8], _ states: [TreeState], _ holds: [KeyHold]
+  ) throws(BlobStorageError) {
     var cursors: [(walk: StateWalk, head: StateEntry?)] = []
-    for walk in walks { cursors.append((walk, try walk.next())) }
-    var pages = KeyPages(engine.catalog, prefix: prefix, countMax: Self.keyCountOfPage)
+    defer { for cursor in cursors { cursor.walk.close() } }
+    for state in states {
+      let walk = try StateFile(engine).walk(state)
+      cursors.append((walk, nil))
+      cursors[cursors.count - 1].head = try walk.next()
+    }
+    let isOfCallers = internalPrefix.isEmpty
+    var pages = KeyPages(
+      engine.catalog, prefix: internalPrefix + Array(prefix.utf8), countMax: Self.keyCountOfPage)
     while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
-      ((key, name.versionCount > 1 ? try transaction.versions(of: name) : []), max(1, name.versionCount))
+      let isNeeded = name.versionCount > 1 || !isOfCallers
+      return ((key, isNeeded ? try transaction.versions(of: name) : []), max(1, name.versionCount))
     }) {
       try CancellationFlag.check()
       var dropped: [(key: [UInt8], stamps: [Stamp])] = []
-      for (key, versions) in page {
-        if isOfKey, !key.elementsEqual(prefix.utf8) { continue }
-        keyCount += 1
-        if versions.count < 2 { continue }
+      for (whole, versions) in page {
+        let key = Array(whole.dropFirst(internalPrefix.count))
+        if versions.isEmpty || isOfKey && !key.elementsEqual(prefix.utf8) { continue }
         var inStates: Set<Stamp> = []
         for index in cursors.indices {
           while let head = cursors[index].head, head.key.lexicographicallyPrecedes(key) {
@@ -114,59 +105,46 @@ struct Retention {
             inStates.insert(stamp)
           }
         }
-        let stamps = try stampsToDrop(of: key, versions, inStates, holds)
-        if !stamps.isEmpty { dropped.append((key, stamps)) }
+        let candidates = isOfCallers ? versionsToDrop(versions) : versions
+        let found = candidates.filter { !inStates.contains($0.stamp) }
+        if found.isEmpty { continue }
+        if let hold = holds.first(where: { $0.covers(key, oldest: versions.last?.stamp) }) {
+          if isOfKey { throw hold.refusal(of: key) }
+          continue
+        }
+        add(found, key)
+        dropped.append((whole, found.map(\.stamp)))
       }
       if !isDryRun { try engine.drop(dropped) }
     }
   }
 
-  /// The versions of a key to drop.
-  private mutating func stampsToDrop(
-    of key: [UInt8], _ versions: [StampedVersion], _ inStates: Set<Stamp>, _ holds: [KeyHold]
-  ) throws(BlobStorageError) -> [Stamp] {
-    let archived = versions.dropFirst()
-    var stamps: [Stamp] = []
-    switch rule {
-    case .archived(let count):
-      let beyond = archived.dropFirst(count)
-      stamps = beyond.map(\.stamp).filter { !inStates.contains($0) }
-      heldByStatesCount += beyond.count - stamps.count
-    case .policy(let policy):
-      let dates = versions.map { Date(timeIntervalSince1970: Double($0.row.created) / 1_000) }
-      let reasons = policy.reasons(for: dates)
-      for (version, reasons) in zip(versions, reasons).dropFirst() where !inStates.contains(version.stamp) {
-        let isImported = !isOfKey && version.row.metadata.starts(with: StateFile.importedTag)
-        if isImported || reasons.isEmpty { stamps.append(version.stamp) }
-      }
-    }
-    guard !stamps.isEmpty else { return [] }
-    if let hold = holds.first(where: { $0.covers(key, oldest: versions.last?.stamp) }) {
-      guard !isOfKey else { throw hold.refusal(of: key) }
-      return []
-    }
-    report.droppedVersionCount += stamps.count
-    for stamp in stamps where report.decisions.count < Self.decisionCountMax {
-      guard let version = versions.first(where: { $0.stamp == stamp }) else { continue }
+  /// Archived versions that no rule keeps.
+  private func versionsToDrop(_ versions: [StampedVersion]) -> [StampedVersion] {
+    let reasons = policy.reasons(for: versions.map(\.created))
+    return zip(versions, reasons).dropFirst().filter { $0.1.isEmpty }.map(\.0)
+  }
+
+  private mutating func add(_ versions: [StampedVersion], _ key: [UInt8]) {
+    report.droppedVersionCount += versions.count
+    for version in versions where report.decisions.count < Self.decisionCountMax {
       report.decisions.append(
         RetentionDecision(
-          state: nil, key: String(decoding: key, as: UTF8.self), version: BlobVersion.ID(stamp),
-          created: Date(timeIntervalSince1970: Double(version.row.created) / 1_000), reasons: []))
+          state: nil, key: String(decoding: key, as: UTF8.self), version: BlobVersion.ID(version.stamp),
+          created: version.created, reasons: []))
     }
-    return stamps
   }
 }
 
-extension StateFile {
-  /// What the metadata of an imported file begin with.
-  static let importedTag = Array("FIL3".utf8)
+extension StampedVersion {
+  fileprivate var created: Date { Date(timeIntervalSince1970: Double(row.created) / 1_000) }
 }
 
 extension BlobStore {
   /// Drops states, and archived versions, as a policy says. Current versions stay, and so does what a remaining state has.
   ///
-  /// - Parameter scope: a key alone: its versions. Otherwise: the states of prefixes that begin so, archived versions of
-  ///   imported files that no state has any more, and archived versions of other keys by their age.
+  /// - Parameter scope: a key alone: its archived versions. Otherwise: the states of prefixes that begin so, with the
+  ///   versions that imports have replaced and no state has any more, and archived versions by their age.
   /// - Throws: `invalidArgument` for a policy without rules, `held` for a key that is held.
   /// - Durability: durable on return. A run that is interrupted has dropped a part; the next one goes on.
   @discardableResult
@@ -177,24 +155,8 @@ extension BlobStore {
       throw BlobStorageError(.invalidArgument, "A retention without a rule would drop everything: give one.")
     }
     return try await run { (engine) throws(BlobStorageError) in
-      var retention = Retention(engine, scope, .policy(policy), isDryRun: isDryRun)
+      var retention = Retention(engine, scope, policy, isDryRun: isDryRun)
       return try retention.run()
-    }
-  }
-
-  /// Keeps each key's current version and its youngest archived ones, and those that a state has.
-  ///
-  /// - Returns: what was dropped, and how many archived versions only stay because a state has them.
-  public func keep(
-    upTo count: Int, of scope: KeyScope, isDryRun: Bool
-  ) async throws(BlobStorageError) -> (result: RetentionResult, heldByStatesCount: Int) {
-    try await run { (engine) throws(BlobStorageError) in
-      var retention = Retention(engine, scope, .archived(count), isDryRun: isDryRun)
-      let report = try retention.run()
-      return (
-        RetentionResult(keyCount: retention.keyCount, droppedVersionCount: report.droppedVersionCount),
-        retention.heldByStatesCount
-      )
     }
   }
 }

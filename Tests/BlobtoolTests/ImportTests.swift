@@ -247,9 +247,9 @@ import Testing
     try await workshop.expect(0, ["import", "tree/sub/e", "tree/sub/d.log", "--prefix", "p-"])
     #expect(try await keys() == ["a.txt", "g", "p-d.log", "p-e", "sub/e"])
     #expect(try await workshop.expect(0, ["get", "p-d.log"]).text == "tree/sub/d.log")
-    // A changed file takes the place of what was imported, which stays if a state has it or if that is wanted.
+    // A changed file takes the place of what was imported, unless that is to be kept.
     for (text, more, count) in [
-      ("changed", ["--no-state"], 1), ("again", ["--archive", "--no-state"], 2), ("state", [], 3),
+      ("changed", [], 1), ("again", ["--archive"], 2), ("alone", ["--archive", "--no-state"], 3),
     ] as [(String, [String], Int)] {
       try workshop.write(Data(text.utf8), to: "g")
       try await workshop.expect(0, ["import", "g"] + more)

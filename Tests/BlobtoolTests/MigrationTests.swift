@@ -95,7 +95,7 @@ struct MigrationTests {
     #expect(outcome.status == 0, "\(outcome.errors)")
     let states = try await workshop.expect(0, ["states", "--json"]).json(StateLine.self)
     #expect(states.count == 2)
-    let folder = program == "restic" ? "r" + workshop.folder.path + "/tree/" : "r/tree/"
+    let folder = "r/tree/"
     for (state, tree) in zip(states, ["before", "tree"]) {
       try await workshop.expect(0, ["export", folder, "out-\(tree)", "--strip", folder, "--at", state.name])
       let same = try await workshop.shell(

@@ -296,7 +296,7 @@ struct MountTests {
     let mounted = try await MountedStore(workshop)
     let outcome = try await workshop.shell("ls m && \(command)")
     try #require(outcome.status == 0, "\(outcome.errors)")
-    #expect(outcome.lines == ["current", "versions"])
+    #expect(outcome.lines == ["current", "states", "versions"])
     let ended = try await mounted.running.outcome()
     #expect(ended.status == 0)
     struct Line: Decodable { var folder: String }

@@ -10,13 +10,19 @@ package struct InternalVersion: Sendable {
 /// Records that the store keeps under internal keys. They are blobs like any others: gc, verify, copies and rebuilds need
 /// to know nothing of what is in them.
 extension Engine {
-  /// The current versions of the internal keys that begin so.
-  package func internalVersions(_ prefix: [UInt8] = [0]) throws(BlobStorageError) -> [InternalVersion] {
+  /// The current versions of the internal keys that begin so, or all versions.
+  package func internalVersions(
+    _ prefix: [UInt8] = InternalKey.prefix, includesArchived: Bool = false
+  ) throws(BlobStorageError) -> [InternalVersion] {
     try checkOpen()
     return try catalog.read { (transaction) throws(BlobStorageError) in
       var found: [InternalVersion] = []
-      try transaction.forEachKey(prefix: prefix, after: nil) { (key, name) in
-        if let current = name.current {
+      try transaction.forEachKey(prefix: prefix, after: nil) { (key, name) throws(BlobStorageError) in
+        if includesArchived {
+          for version in try transaction.versions(of: name) {
+            found.append(InternalVersion(key: key, stamp: version.stamp, row: version.row))
+          }
+        } else if let current = name.current {
           found.append(InternalVersion(key: key, stamp: current.stamp, row: current.row))
         }
         return true
@@ -48,5 +54,15 @@ extension Engine {
     guard !keys.isEmpty else { return }
     try checkOpen()
     _ = try drop(keys, keeping: nil, .durable)
+  }
+}
+
+extension ReadTransaction {
+  /// A version of a key, also one that an import has replaced and that is kept for states.
+  package func keptVersionRow(ofKey key: [UInt8], _ stamp: Stamp) throws(BlobStorageError) -> VersionRow? {
+    for key in [key, InternalKey.Purpose.replaced.key(key)] {
+      if let name = try nameRow(key), let row = try versionRow(of: name, stamp) { return row }
+    }
+    return nil
   }
 }

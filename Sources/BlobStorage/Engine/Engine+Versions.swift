@@ -10,8 +10,14 @@ extension Engine {
   package func putVersion(
     _ id: BlobVersion.ID?, of source: String, as target: String, _ options: PutOptions
   ) throws(BlobStorageError) -> PutResult? {
+    try putVersion(id, of: try Self.keyBytes(source), as: try Self.keyBytes(target), options)
+  }
+
+  /// The same for keys in bytes, such as internal ones.
+  package func putVersion(
+    _ id: BlobVersion.ID?, of from: [UInt8], as to: [UInt8], _ options: PutOptions
+  ) throws(BlobStorageError) -> PutResult? {
     try checkOpen()
-    let (from, to) = (try Self.keyBytes(source), try Self.keyBytes(target))
     try check(options.condition, on: to)
     return try commitVersions(on: [from, to], options.durability) {
       (commit, found) throws(BlobStorageError) in

@@ -84,8 +84,8 @@ extension Engine {
     if holds.isEmpty { return }
     try catalog.read { (transaction) throws(BlobStorageError) in
       for key in keys {
-        guard let name = try transaction.nameRow(key), name.versionCount > 0 else { continue }
-        let oldest = try transaction.versions(of: name).last?.stamp
+        let oldest = try transaction.oldestVersion(ofKey: key)
+        if oldest == nil { continue }
         if let hold = holds.first(where: { $0.covers(key, oldest: oldest) }) { throw hold.refusal(of: key) }
       }
     }
@@ -96,8 +96,8 @@ extension Engine {
     for hold in try keyHolds() where hold.prefix.starts(with: prefix) || prefix.starts(with: hold.prefix) {
       let longer = hold.prefix.count > prefix.count ? hold.prefix : prefix
       try catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachKey(prefix: longer, after: nil) { (key, name) throws(BlobStorageError) in
-          guard hold.covers(key, oldest: try transaction.versions(of: name).last?.stamp) else { return true }
+        try transaction.forEachKey(prefix: longer, after: nil) { (key, _) throws(BlobStorageError) in
+          guard hold.covers(key, oldest: try transaction.oldestVersion(ofKey: key)) else { return true }
           throw hold.refusal(of: key)
         }
       }
@@ -111,10 +111,8 @@ extension Engine {
     return try catalog.read { (transaction) throws(BlobStorageError) in
       var free: [[UInt8]] = []
       for key in keys {
-        let oldest = try transaction.nameRow(key).map { (name) throws(BlobStorageError) in
-          try transaction.versions(of: name).last?.stamp
-        }
-        if !holds.contains(where: { $0.covers(key, oldest: oldest ?? nil) }) { free.append(key) }
+        let oldest = try transaction.oldestVersion(ofKey: key)
+        if !holds.contains(where: { $0.covers(key, oldest: oldest) }) { free.append(key) }
       }
       return free
     }
@@ -135,5 +133,17 @@ extension Engine {
         }
       }
     }
+  }
+}
+
+extension ReadTransaction {
+  /// The oldest version of a key, also one that an import has replaced; nil if it has none.
+  fileprivate func oldestVersion(ofKey key: [UInt8]) throws(BlobStorageError) -> Stamp? {
+    var oldest: Stamp?
+    for key in [InternalKey.Purpose.replaced.key(key), key] {
+      guard let name = try nameRow(key), let last = try versions(of: name).last else { continue }
+      if oldest.map({ last.stamp < $0 }) ?? true { oldest = last.stamp }
+    }
+    return oldest
   }
 }

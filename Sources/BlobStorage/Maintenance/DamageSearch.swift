@@ -37,7 +37,7 @@ struct DamageSearch {
     isInteresting: (BlobDigest) -> Bool
   ) throws(BlobStorageError) {
     try forEachHold(body, isInteresting)
-    for version in try engine.internalVersions() {
+    for version in try engine.internalVersions(includesArchived: true) {
       try body(
         InternalKey.description(of: version.key), version.row.digest,
         try needs(of: version.row.digest, isInteresting))

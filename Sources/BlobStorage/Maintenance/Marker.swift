@@ -43,27 +43,30 @@ package struct Marker {
     countsRefs: Bool = true, archivedCountMax: Int? = nil, progress: (Int) -> Void = { _ in },
     isLeftOut: (_ key: [UInt8], _ version: Stamp) -> Bool = { _, _ in false }
   ) throws(BlobStorageError) {
-    var pages = KeyPages(engine.catalog, includesInternal: true, countMax: Self.pageCount)
-    while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
-      var versions: [Version] = []
-      var archivedCount = -1  // the first is the current one
-      try transaction.forEachVersion(of: name) { version in
-        archivedCount += 1
-        if let archivedCountMax, archivedCount > archivedCountMax { return false }
-        if !isLeftOut(key, version.stamp) { versions.append(Version(version.row)) }
-        return true
-      }
-      return ((InternalKey.isInternal(key), versions), versions.count)
-    }) {
-      if countsRefs {
-        keyCount += page.count { !$0.0 }
-        for (isInternal, versions) in page {
-          for version in versions { count(version, isInternal: isInternal) }
+    // Internal keys last: versions move there from other keys.
+    for prefix in [[], InternalKey.prefix] {
+      var pages = KeyPages(engine.catalog, prefix: prefix, countMax: Self.pageCount)
+      while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
+        var versions: [Version] = []
+        var archivedCount = -1  // the first is the current one
+        try transaction.forEachVersion(of: name) { version in
+          archivedCount += 1
+          if let archivedCountMax, archivedCount > archivedCountMax { return false }
+          if !isLeftOut(key, version.stamp) { versions.append(Version(version.row)) }
+          return true
         }
+        return ((InternalKey.isInternal(key), versions), versions.count)
+      }) {
+        if countsRefs {
+          keyCount += page.count { !$0.0 }
+          for (isInternal, versions) in page {
+            for version in versions { count(version, isInternal: isInternal) }
+          }
+        }
+        let versions = page.flatMap { $0.1 }
+        try markBlobs(versions.map(\.blob))
+        progress(keyCount)
       }
-      let versions = page.flatMap { $0.1 }
-      try markBlobs(versions.map(\.blob))
-      progress(keyCount)
     }
     try markHolds()
   }

@@ -15,6 +15,8 @@ package enum InternalKey {
     case link = 0x6c  // l
     /// The state that an import has recorded.
     case state = 0x73  // s
+    /// A version that an import has replaced and a state may have: under the key itself, with its own stamp.
+    case replaced = 0x76  // v
 
     package var prefix: [UInt8] { [0, rawValue] }
 
@@ -37,6 +39,7 @@ extension InternalKey {
     case .attributes: "attributes of imported files"
     case .hold: "hold \(String(decoding: key.dropFirst(2), as: UTF8.self))"
     case .link, .state: "state \(rest)"
+    case .replaced: "a state of “\(String(decoding: key.dropFirst(2), as: UTF8.self))”"
     case nil: "internal key \(rest)"
     }
   }

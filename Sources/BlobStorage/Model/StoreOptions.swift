@@ -83,6 +83,8 @@ public struct PutOptions: Sendable, Hashable {
   public var mediaType: String?
   /// Set for a put without a key.
   package var heldPut: HeldPut?
+  /// Whether a version that is replaced goes to an internal key, for the states that have it.
+  package var keepsReplaced = false
 
   /// Options with these values.
   public init(

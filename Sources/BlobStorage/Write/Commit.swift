@@ -208,6 +208,9 @@ extension WriterSession.Commit {
         return false
       }
     }
+    if options.keepsReplaced, options.replacement == .replaceCurrent, newest != .none {
+      try keepReplaced(newest, of: key)
+    }
     // Of several puts of one key in one commit, each replaces the one before.
     if let earlier = lastVersion(of: key) { (newest, second) = (earlier, newest) }
     let isReplacing = options.replacement == .replaceCurrent
@@ -222,12 +225,33 @@ extension WriterSession.Commit {
     return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)
   }
 
-  /// Drops all versions of a key but the youngest `count`.
+  /// Gives a version that is about to be replaced to an internal key. gc reads internal keys after all others, so it sees
+  /// the version under one of the two. One that may be lost in a power cut is not kept: no state on the medium has it.
+  private mutating func keepReplaced(_ stamp: Stamp, of key: [UInt8]) throws(BlobStorageError) {
+    let internalKey = InternalKey.Purpose.replaced.key(key)
+    guard internalKey.count <= BlobLimits.maximumKeyByteCount, let name = try transaction.nameRow(key),
+      let row = try transaction.versionRow(of: name, stamp), !row.digest.isUnknown,
+      try canRefer(to: row.place)
+    else { return }
+    try append(
+      .ref(
+        RefRecord(
+          key: internalKey, version: stamp, replaced: .none, digest: row.digest, byteCount: row.byteCount,
+          created: row.created, metadata: row.metadata)))
+  }
+
+  /// Drops all versions of a key but the youngest `count`. With none left, those that imports have replaced go as well.
   ///
   /// - Returns: how many; nil when the key has none.
   mutating func dropVersions(of key: [UInt8], keeping count: Int) throws(BlobStorageError) -> Int? {
     guard let name = try transaction.nameRow(key), name.versionCount > 0 else { return nil }
     guard name.versionCount > count else { return 0 }
+    if count == 0 {
+      let internalKey = InternalKey.Purpose.replaced.key(key)
+      if let kept = try transaction.nameRow(internalKey), kept.versionCount > 0 {
+        try drop(try transaction.versions(of: kept).map(\.stamp), of: internalKey)
+      }
+    }
     var dropped: [Stamp] = []
     var index = 0
     try transaction.forEachVersion(of: name) { version in

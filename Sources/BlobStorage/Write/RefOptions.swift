@@ -5,11 +5,13 @@ package struct RefOptions: Sendable {
   package var metadata: [UInt8]
   /// Set if the version is dropped by its own commit.
   let heldPut: HeldPut?
+  let keepsReplaced: Bool
 
   init(_ options: PutOptions) {
     replacement = options.replacement
     condition = options.condition
     metadata = options.storedMetadata
     heldPut = options.heldPut
+    keepsReplaced = options.keepsReplaced
   }
 }

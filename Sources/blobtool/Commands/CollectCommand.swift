@@ -1,7 +1,6 @@
 import ArgumentParser
 import BlobStorage
 import BlobStorageCache
-import BlobStorageTrees
 import Synchronization
 
 /// `gc`: removes what no version needs.
@@ -51,16 +50,6 @@ struct CollectCommand: StoreCommand {
     var options = GarbageCollectionOptions(
       isDryRun: dryRun, archivedVersionLimit: keep, recompresses: recompress, timeLimit: time?.value)
     options.fencedWriters = Set(fence)
-    if let keep, try await !store.states().isEmpty {
-      // What a state has stays.
-      options.archivedVersionLimit = nil
-      let dropped = try await store.keep(upTo: keep, of: .all, isDryRun: dryRun).result.droppedVersionCount
-      if dryRun, dropped > 0 {
-        shared.mention(
-          "what \(HumanText.count(dropped, "version")) would free that --keep \(keep) drops is not counted, because there"
-            + " are states")
-      }
-    }
     let report = try await shared.withProgress { [options] meter in
       let isTold = Atomic(false)
       return try await store.trimAndCollectGarbage(options) { progress in

@@ -17,7 +17,7 @@ struct ImportCommand: StoreCommand {
       Devices, sockets and pipes are named and skipped.
 
       Each import records a state: which files, links and folders it found. `blobtool states` lists them, and `export --at` \
-      brings one back. So a version that was current stays in its key's history, until `blobtool keep` drops its states.
+      brings one back. What an import replaces is kept for the states that have it, until `blobtool keep` drops these.
 
       If two files would get the same key, nothing is imported, and the exit code is 64.
 
@@ -55,13 +55,13 @@ struct ImportCommand: StoreCommand {
   @Option(help: "The prefix of all keys.")
   var prefix: String = ""
 
-  @Flag(help: "Keep the current versions in their keys' history, also with --no-state.")
+  @Flag(help: "Keep the current versions in their keys' history.")
   var archive = false
 
   @Option(help: ArgumentHelp("The name of the state that the import records.", valueName: "name"))
   var name: String?
 
-  @Flag(help: "Record no state: versions that were current are dropped.")
+  @Flag(help: "Record no state, and keep nothing that is replaced.")
   var noState = false
 
   @Flag(help: "Keep owners, which is the default for root.")

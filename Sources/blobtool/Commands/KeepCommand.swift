@@ -12,12 +12,11 @@ struct KeepCommand: StoreCommand {
       blobtool keep [--last N] [--daily N] [--weekly N] ... (KEY... | --prefix PREFIX | --all)
       """,
     discussion: """
-      --up-to keeps each key's current version and its N youngest archived ones, and those that a state has.
+      --up-to keeps each key's current version and its N youngest archived ones.
 
       The other options are about time, and keep whatever one of them keeps. With --prefix and --all they are about \
       states: of each prefix, those that are kept stay with all their versions, and the others go with the versions that \
-      no other state has. Archived versions of other keys are kept by the same rules. For keys they are about the \
-      versions of the key.
+      no other state has. Archived versions are kept by the same rules. --last 0 keeps no state.
 
       Current versions always stay, and so does what is held: see `blobtool hold`. `blobtool gc` then frees the space.
       """)
@@ -76,9 +75,6 @@ struct KeepCommand: StoreCommand {
     guard (upTo != nil) != !policy.isEmpty else {
       throw ValidationError("give --up-to, or rules of time such as --daily")
     }
-    if upTo == nil, within == nil, counts.allSatisfy({ $0 == 0 }) {
-      throw ValidationError("this would drop every state: use --last 1 to keep one")
-    }
     let waysCount = (keys.isEmpty ? 0 : 1) + (prefix == nil ? 0 : 1) + (all ? 1 : 0)
     guard waysCount == 1 else { throw ValidationError("give one of these: keys, --prefix, --all") }
     // Probably a shell variable that was never set.
@@ -100,13 +96,23 @@ struct KeepCommand: StoreCommand {
   private func keep(upTo count: Int, in store: BlobStore) async throws {
     var output = RetentionResult()
     var missing: [String] = []
-    var heldCount = 0
-    for scope in scopes {
-      let (result, held) = try await store.keep(upTo: count, of: scope, isDryRun: dry.isDryRun)
+    func add(_ result: RetentionResult) {
       output.keyCount += result.keyCount
       output.droppedVersionCount += result.droppedVersionCount
-      heldCount += held
-      if case .key(let key) = scope, result.keyCount == 0 { missing.append(key) }
+    }
+    for key in keys.map(\.text) {
+      let result =
+        dry.isDryRun
+        ? plan(try await store.versions(of: key).count, count) : try await store.keep(upTo: count, of: key)
+      add(result)
+      if result.keyCount == 0 { missing.append(key) }
+    }
+    if dry.isDryRun, all || prefix != nil {
+      for try await entry in store.keys(prefix: prefix ?? "") { add(plan(entry.versionCount, count)) }
+    } else if let prefix {
+      add(try await store.trimHistory(of: .prefix(prefix), toArchived: count))
+    } else if all {
+      add(try await store.trimHistory(of: .all, toArchived: count))
     }
     if shared.json {
       try JSONText.print(Output(result: output, isDryRun: dry.isDryRun))
@@ -115,12 +121,13 @@ struct KeepCommand: StoreCommand {
         "\(dry.isDryRun ? "Would drop" : "Dropped") \(HumanText.count(output.droppedVersionCount, "version")) of \(HumanText.count(output.keyCount, "key")).\n"
       )
     }
-    if heldCount > 0 {
-      shared.mention(
-        "\(HumanText.count(heldCount, "archived version")) stay because states have them; `blobtool keep --last` and"
-          + " others drop states")
-    }
     try MissingKeys.check(missing)
+  }
+
+  /// What a key with so many versions would lose.
+  private func plan(_ versionCount: Int, _ count: Int) -> RetentionResult {
+    RetentionResult(
+      keyCount: versionCount > 0 ? 1 : 0, droppedVersionCount: max(0, versionCount - 1 - count))
   }
 
   private func keepByTime(in store: BlobStore) async throws {

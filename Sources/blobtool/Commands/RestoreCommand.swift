@@ -23,40 +23,33 @@ struct RestoreCommand: StoreCommand {
   func validate() throws { _ = try key.checked() }
 
   func perform(on store: BlobStore) async throws {
-    let version = try await wanted(in: store)
-    guard let result = try await store.restore(version.id, of: key.text) else {
-      throw Failure.noVersion(version.id.description, of: key.text)
+    let states = try await store.states()
+    let isOfState = states.contains { key.text.utf8.starts(with: $0.prefix.utf8) }
+    let time = StateArgument.time(at.text)
+    let result: PutResult
+    if isOfState || time == nil {
+      let state = try await at.state(in: store, prefix: key.text)
+      guard let restored = try await store.restore(key.text, from: state) else {
+        throw Failure(
+          ExitStatus.notFound, "State \(state.text.printable) has no file “\(key.text.printable)”.")
+      }
+      result = restored
+    } else {
+      // A key that no import knows.
+      let versions = try await store.versions(of: key.text)
+      guard let version = versions.first(where: { $0.created <= (time ?? .distantPast) }),
+        let restored = try await store.restore(version.id, of: key.text)
+      else {
+        throw Failure(
+          ExitStatus.notFound, "The key “\(key.text.printable)” has no version from then or before.")
+      }
+      result = restored
     }
     if shared.json {
       try JSONText.print(result)
     } else {
       try StandardOutput.write(
-        "Restored “\(key.text.printable)” as of \(version.created.localText): \(HumanText.size(version.byteCount)).\n"
-      )
+        "Restored “\(key.text.printable)”: \(HumanText.size(result.version.byteCount)).\n")
     }
-  }
-
-  private func wanted(in store: BlobStore) async throws -> BlobVersion {
-    let states = try await store.states()
-    let isOfState = states.contains { key.text.utf8.starts(with: $0.prefix.utf8) }
-    let time = StateArgument.time(at.text)
-    if isOfState || time == nil {
-      let state = try await at.state(in: store, prefix: key.text)
-      guard let version = try await store.version(of: key.text, in: state) else {
-        throw Failure(
-          ExitStatus.notFound, "State \(state.text.printable) has no file “\(key.text.printable)”.")
-      }
-      return version
-    }
-    // A key that no import knows.
-    guard
-      let version = try await store.versions(of: key.text).first(where: {
-        $0.created <= (time ?? .distantPast)
-      })
-    else {
-      throw Failure(
-        ExitStatus.notFound, "The key “\(key.text.printable)” has no version from then or before.")
-    }
-    return version
   }
 }
