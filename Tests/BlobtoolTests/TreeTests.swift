@@ -202,4 +202,22 @@ struct TreeTests {
     #expect(try await differences(workshop, "tree", "out2") == [])
     try await workshop.expect(0, ["verify"])
   }
+
+  @Test("stay whole beside gc and keep, whatever imports replace meanwhile")
+  func besideCollection() async throws {
+    let workshop = try await Workshop(options: ["--chunk-size", "4096"])
+    let outcome = try await workshop.shell(
+      """
+      mkdir tree; for f in $(seq 60); do head -c 9000 /dev/urandom > tree/$f; done
+      (while [ ! -e end ]; do $TOOL gc -q > /dev/null || touch failed; $TOOL keep --last 4 --all -q > /dev/null || touch failed; done) &
+      for round in $(seq 8); do
+        for f in $(shuf -i 1-60 -n 25); do head -c 9000 /dev/urandom > tree/$f; done
+        cp -a tree copy-$round; $TOOL import tree --prefix t --name r$round -q > /dev/null || touch failed
+      done; touch end; wait; ls failed 2> /dev/null; $TOOL gc -q > /dev/null; $TOOL gc -q > /dev/null
+      for round in 5 6 7 8; do
+        $TOOL export t/ out-$round --strip t/ --at r$round -q > /dev/null; rsync -a --delete --checksum -n -i copy-$round/ out-$round/
+      done; $TOOL verify -q > /dev/null; echo status $?
+      """)
+    #expect(outcome.lines == ["status 0"], "\(outcome.text) \(outcome.errors)")
+  }
 }
