@@ -47,9 +47,14 @@ extension BlobStore {
   ) async throws(BlobStorageError) -> MigrationReport {
     var report = MigrationReport()
     let snapshots = try await Self.inBackground { () throws(BlobStorageError) in try repository.snapshots() }
-    let known = Set(try await states().compactMap(\.name))
+    let known = try await states()
+    var names = Set(known.compactMap(\.name))
     for snapshot in snapshots {
-      if known.contains(snapshot.stateName) {
+      let isKnown = known.contains { state in
+        state.prefix.utf8.elementsEqual(options.prefix.utf8)
+          && state.name.map { $0 == snapshot.stateName || $0.hasPrefix(snapshot.stateName + "-") } ?? false
+      }
+      if isKnown {
         report.knownCount += 1
         continue
       }
@@ -67,7 +72,13 @@ extension BlobStore {
         try repository.extract(snapshot, to: folder)
       }
       var options = options
-      options.stateName = snapshot.stateName
+      // The same snapshot may be a state of another prefix.
+      var (name, number) = (snapshot.stateName, 1)
+      while !names.insert(name).inserted {
+        number += 1
+        name = "\(snapshot.stateName)-\(number)"
+      }
+      options.stateName = name
       options.recordsState = true
       options.stateDate = snapshot.created
       options.comparesContent = true

@@ -165,8 +165,9 @@ package final class Copier {
     _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     try forEachPage(prefix: Array(options.prefix.utf8), body)
-    try forEachPage(
-      prefix: options.prefix.isEmpty ? InternalKey.prefix : InternalKey.Purpose.attributes.prefix, body)
+    let purposes: [InternalKey.Purpose] =
+      options.prefix.isEmpty ? [.attributes, .replaced, .link, .state, .hold] : [.attributes]
+    for purpose in purposes { try forEachPage(prefix: purpose.prefix, body) }
   }
 
   private func forEachPage(

@@ -74,23 +74,26 @@ struct ExportSource {
   /// The folders, those above before those below; none if only some keys are exported.
   static func folders(_ engine: Engine, _ options: ExportOptions) throws(BlobStorageError) -> [Folder] {
     guard options.restoresAttributes, options.patterns.isEmpty else { return [] }
-    let states = StateFile(engine)
-    var chosen = options.state
-    if chosen == nil { chosen = try states.last(covering: options.prefix) }
-    guard let state = chosen else { return [] }
-    let walk = try states.walk(state)
-    defer { walk.close() }
-    var folders: [Folder] = []
-    while let entry = try walk.next() {
-      // What is in a folder follows it.
-      if let last = folders.last, last.isEmpty, entry.key.starts(with: last.key) {
-        folders[folders.count - 1].isEmpty = false
+    let file = StateFile(engine)
+    var states = options.state.map { [$0] } ?? []
+    if options.state == nil { states = try file.latest(overlapping: options.prefix) }
+    // What was imported last counts.
+    var folders: [[UInt8]: Folder] = [:]
+    for state in states {
+      let walk = try file.walk(state)
+      defer { walk.close() }
+      var last: [UInt8]?
+      while let entry = try walk.next() {
+        // What is in a folder follows it.
+        if let last, entry.key.starts(with: last) { folders[last]?.isEmpty = false }
+        last = nil
+        guard case .folder(let metadata) = entry.content, entry.key.starts(with: options.prefix.utf8),
+          let mark = FileMark(metadata: metadata)
+        else { continue }
+        folders[entry.key] = Folder(key: entry.key, mark: mark, isEmpty: true)
+        last = entry.key
       }
-      guard case .folder(let metadata) = entry.content, entry.key.starts(with: options.prefix.utf8),
-        let mark = FileMark(metadata: metadata)
-      else { continue }
-      folders.append(Folder(key: entry.key, mark: mark, isEmpty: true))
     }
-    return folders
+    return folders.values.sorted { $0.key.lexicographicallyPrecedes($1.key) }
   }
 }

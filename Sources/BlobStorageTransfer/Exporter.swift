@@ -37,9 +37,11 @@ final class Exporter {
   }
 
   private struct FileGroup: Hashable {
-    var device: UInt64
     var inode: UInt64
     var digest: BlobDigest
+    var modified: FileTime
+    // With the device.
+    var attributes: FileAttributes
   }
 
   private let engine: Engine
@@ -47,6 +49,8 @@ final class Exporter {
   private let owners: OwnerNames?
   private var leaders: [FileGroup: [UInt8]] = [:]
   private var followers: [Follower] = []
+  /// Paths of files with several names that are as they should be.
+  private var wholePaths: Set<[UInt8]> = []
   private let progress: ProgressHandler
   private let onFile: TransferHandler?
   private var report = ExportReport()
@@ -78,7 +82,8 @@ final class Exporter {
     }
     // Nothing to write is no reason to make a folder.
     if options.state == nil, !options.prefix.isEmpty,
-      try engine.keys(options.prefix, after: nil, limit: 1).isEmpty
+      try engine.keys(options.prefix, after: nil, limit: 1).isEmpty,
+      try ExportSource.folders(engine, options).isEmpty
     {
       return report
     }
@@ -174,6 +179,15 @@ final class Exporter {
 
   private func count(_ version: BlobVersion, _ result: Result) {
     switch result {
+    case .written, .unchanged:
+      if let attributes = FileMark(metadata: version.metadata)?.attributes, attributes.device != nil,
+        let path = Self.path(of: version.key, attributes, options)
+      {
+        wholePaths.insert(path)
+      }
+    default: break
+    }
+    switch result {
     case .written(let isComplete):
       if isLink(version) {
         report.linkCount += 1
@@ -230,14 +244,16 @@ final class Exporter {
   /// Whether another name of the same file is written. If so, keeps the version for later.
   private func follows(_ version: BlobVersion) -> Bool {
     guard options.restoresAttributes, let mark = FileMark(metadata: version.metadata),
-      let attributes = mark.attributes, let device = attributes.device
+      var attributes = mark.attributes, attributes.device != nil
     else { return false }
-    let group = FileGroup(device: device, inode: mark.inode, digest: version.digest)
+    attributes.isNameEscaped = false
+    let group = FileGroup(
+      inode: mark.inode, digest: version.digest, modified: mark.modified, attributes: attributes)
     if let leader = leaders[group] {
       followers.append(Follower(version: version, leader: leader))
       return true
     }
-    leaders[group] = Self.path(of: version.key, attributes, options)
+    leaders[group] = Self.path(of: version.key, mark.attributes, options)
     return false
   }
 
@@ -260,7 +276,7 @@ final class Exporter {
   private func link(
     _ follower: Follower, in target: Target
   ) throws(BlobStorageError) -> Result? {
-    guard let folder = target.folder,
+    guard let folder = target.folder, wholePaths.contains(follower.leader),
       let path = Self.path(
         of: follower.version.key, FileMark(metadata: follower.version.metadata)?.attributes, options)
     else { return nil }
@@ -391,7 +407,8 @@ final class Exporter {
         return try writeLink(version, mark, at: path, to: target, through: &trails, engine, options, owners)
       }
       if let existing = target.existing {
-        switch try state(of: path, in: existing, through: &trails.existing, version, options) {
+        switch try state(of: path, in: existing, through: &trails.existing, version, engine, options, owners)
+        {
         case .same: return .unchanged
         case .other where !options.overwrites: return failed(.io, takenName)
         case .other, .absent: break
@@ -474,7 +491,7 @@ final class Exporter {
   /// Whether the file is there, with the version's bytes. If files are overwritten, its time has to be right, too.
   private static func state(
     of path: [UInt8], in folder: InputFolder, through trail: inout FolderTrail, _ version: BlobVersion,
-    _ options: ExportOptions
+    _ engine: Engine, _ options: ExportOptions, _ owners: OwnerNames?
   ) throws(BlobStorageError) -> Existing {
     let file: InputFile
     do throws(BlobStorageError) { file = try folder.open(path, through: &trail) } catch {
@@ -503,6 +520,19 @@ final class Exporter {
       digest.update(UnsafeRawBufferPointer(rebasing: buffer[..<count]).bytes)
       if count < buffer.count { break }
     }
-    return digest.finalize() == version.digest ? .same : .other
+    guard digest.finalize() == version.digest else { return .other }
+    if options.overwrites, options.restoresAttributes, let mark, let attributes = mark.attributes {
+      let wanted = try mark.extendedAttributes(engine)
+      let known = try file.withDescriptor { (descriptor) throws(BlobStorageError) in
+        try ExtendedAttributes.read(descriptor, file.path)
+      }
+      if wanted != known { return .other }
+      if let owners, let owner = attributes.owner,
+        owners.numbers(of: owner) != (file.status.user, file.status.group)
+      {
+        return .other
+      }
+    }
+    return .same
   }
 }

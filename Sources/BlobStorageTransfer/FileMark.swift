@@ -48,6 +48,8 @@ package struct FileMark: Hashable {
   /// Whether all but the file's identity, and when it was changed, is the same.
   func isLike(_ other: FileMark) -> Bool {
     byteCount == other.byteCount && modified == other.modified && attributes == other.attributes
+      // It tells which files are one.
+      && (attributes?.device == nil || inode == other.inode)
   }
 
   /// The mark in a version's metadata, or nil when that is something else.
@@ -142,7 +144,7 @@ extension ByteReader {
 }
 
 extension FileTime {
-  static let distantFuture = FileTime(seconds: .max, nanoseconds: 0)
+  static let distantPast = FileTime(seconds: .min, nanoseconds: 0)
 
   /// A little later. Beyond the end of time there is nothing later.
   func advanced(byMilliseconds milliseconds: Int32) -> FileTime {

@@ -132,8 +132,10 @@ struct ImportWalk: ~Copyable {
         skip(key, error.code, error.message, isFailure: true)
       }
     }
-    return .folder(
-      ImportedFolder(key: key, mark: FileMark(status, readFrom: .distantFuture, attributes)))
+    // Which folder it was, and when it was changed, is of no use: a state would differ by it.
+    var status = status
+    (status.inode, status.byteCount) = (0, 0)
+    return .folder(ImportedFolder(key: key, mark: FileMark(status, readFrom: .distantPast, attributes)))
   }
 
   private mutating func nextBelowRoot() -> ImportItem? {

@@ -25,9 +25,14 @@ package struct StateFile: Sendable {
     try records().last { $0.state.prefix.utf8.elementsEqual(prefix.utf8) }
   }
 
-  /// The last state of all keys that begin so, or of a prefix of this one.
-  package func last(covering prefix: String) throws(BlobStorageError) -> TreeState? {
-    try states().last { prefix.utf8.starts(with: $0.prefix.utf8) || $0.prefix.utf8.starts(with: prefix.utf8) }
+  /// The last state of each prefix that begins so, or that this one begins with, oldest first.
+  package func latest(overlapping prefix: String) throws(BlobStorageError) -> [TreeState] {
+    var found: [[UInt8]: TreeState] = [:]
+    for state in try states()
+    where prefix.utf8.starts(with: state.prefix.utf8) || state.prefix.utf8.starts(with: prefix.utf8) {
+      found[Array(state.prefix.utf8)] = state
+    }
+    return found.values.sorted { $0.created < $1.created }
   }
 
   func check(_ name: String) throws(BlobStorageError) {
@@ -35,6 +40,10 @@ package struct StateFile: Sendable {
     else {
       throw BlobStorageError(
         .invalidArgument, "The name of a state has 1 to \(StateRecord.nameByteCountMax) bytes and no slash.")
+    }
+    guard name != "latest", name.firstMatch(of: /^\d{4}-\d{2}-\d{2}/) == nil else {
+      throw BlobStorageError(
+        .invalidArgument, "“\(name)” would be taken for a time: name the state differently.")
     }
     guard try !states().contains(where: { $0.name.map { $0.utf8.elementsEqual(name.utf8) } ?? false }) else {
       throw BlobStorageError(

@@ -40,16 +40,14 @@ struct StateArgument: ExpressibleByArgument {
         "There is no state “\(text.printable)”: `blobtool states` lists them, and a time is like 2026-01-31 or "
           + "2026-01-31T18:30.")
     }
-    let until = states.filter { state in
-      state.created <= time
-        && (state.prefix.utf8.starts(with: prefix.utf8) || prefix.utf8.starts(with: state.prefix.utf8))
-    }
-    guard let last = until.last else {
+    let until = states.filter { $0.created <= time }
+    // One of the prefix, or of one that it begins with; else of prefixes below.
+    if let last = until.last(where: { prefix.utf8.starts(with: $0.prefix.utf8) }) { return last }
+    let below = until.filter { $0.prefix.utf8.starts(with: prefix.utf8) }
+    guard let last = below.last else {
       throw Failure(ExitStatus.notFound, "There is no state of “\(prefix.printable)” from then or before.")
     }
-    if let other = until.last(where: { $0.prefix != last.prefix }),
-      !prefix.utf8.starts(with: other.prefix.utf8)
-    {
+    if let other = below.last(where: { !$0.prefix.utf8.elementsEqual(last.prefix.utf8) }) {
       throw Failure(
         ExitStatus.wrongUsage,
         "There are states of “\(last.prefix.printable)” and of “\(other.prefix.printable)”: give a prefix, or name a "

@@ -220,4 +220,64 @@ struct TreeTests {
       """)
     #expect(outcome.lines == ["status 0"], "\(outcome.text) \(outcome.errors)")
   }
+
+  @Test("are written whole by several threads that enter the same folders")
+  func threads() async throws {
+    let workshop = try await Workshop()
+    let outcome = try await workshop.shell(
+      """
+      for d in $(seq 40); do mkdir -p tree/$d; for f in $(seq 30); do echo $d $f > tree/$d/$f; ln -s $f tree/$d/l$f; done; done
+      $TOOL import tree --prefix t -q > /dev/null
+      for i in $(seq 6); do $TOOL export t/ out-$i --strip t/ -q > /dev/null && diff -r tree out-$i && echo same; done
+      """)
+    #expect(outcome.lines == [String](repeating: "same", count: 6), "\(outcome.text) \(outcome.errors)")
+  }
+
+  @Test("have hard links of the files that they had, and of no others")
+  func hardLinks() async throws {
+    let workshop = try await Workshop()
+    let outcome = try await workshop.shell(
+      """
+      mkdir a out; echo right > a/1; ln a/1 a/2; ln a/1 a/3; $TOOL import a --prefix a -q > /dev/null
+      echo wrong > out/1; $TOOL export a/ out --strip a/ -q > /dev/null 2>&1; cat out/1 out/2 out/3
+      # The same bytes and, as file systems number files, the same inode as a file that is gone.
+      mkdir e; echo same > e/a; ln e/a e/b; chmod 600 e/a; $TOOL import e --prefix e -q > /dev/null; rm e/a e/b
+      echo same > e/c; ln e/c e/d; chmod 644 e/c; touch -d 2005-05-05 e/c; $TOOL import e --prefix e -q > /dev/null
+      $TOOL export e/ both --strip e/ -q > /dev/null; stat -c '%a %h' both/a both/c
+      """)
+    #expect(
+      outcome.lines == ["wrong", "right", "right", "600 2", "644 2"], "\(outcome.text) \(outcome.errors)")
+  }
+
+  @Test("of several prefixes are not taken for each other, and a hold on one of all keys stops no retention")
+  func prefixes() async throws {
+    let workshop = try await Workshop()
+    _ = try await workshop.shell("mkdir -p e/sub e/empty; echo x > e/x; echo y > e/sub/y; chmod 711 e/empty")
+    try await workshop.expect(0, ["import", "e", "--prefix", "docs"])
+    try await workshop.expect(0, ["import", "e/sub", "--prefix", "docs/sub"])
+    try await workshop.expect(0, ["import", "e/sub", "--prefix", "other"])
+    #expect(
+      try await workshop.expect(0, ["list", "docs/", "--at", "latest", "-0"]).text.contains("docs/x\0"))
+    #expect(
+      try await workshop.expect(0, ["list", "docs/sub/", "--at", "latest", "-0"]).text.hasPrefix(
+        "docs/sub/\0"))
+    #expect(try await workshop.expect(64, ["list", "--at", "latest"]).errors.contains("give a prefix"))
+    try await workshop.expect(0, ["export", "docs/", "out", "--strip", "docs/"])
+    #expect(try await differences(workshop, "e", "out") == [])
+    _ = try await workshop.shell("echo z > e/z")
+    try await workshop.expect(0, ["import", "e", "--name", "all"])
+    try await workshop.expect(0, ["hold", "h", "all"])
+    try await workshop.expect(0, ["keep", "--last", "0", "--all"])
+    #expect(try await workshop.expect(0, ["states"]).lines.count == 1)
+    for name in ["latest", "2026-01-01"] {
+      #expect(
+        try await workshop.expect(1, ["import", "e", "--name", name]).errors.contains(
+          "name the state differently"))
+    }
+    // Over an older export, attributes too.
+    _ = try await workshop.shell("setfattr -n user.x -v 1 e/x")
+    try await workshop.expect(0, ["import", "e", "--prefix", "docs"])
+    try await workshop.expect(0, ["export", "docs/", "out", "--strip", "docs/", "--overwrite"])
+    #expect(try await differences(workshop, "e", "out") == [])
+  }
 }

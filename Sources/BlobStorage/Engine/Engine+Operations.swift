@@ -286,7 +286,10 @@ extension Engine {
       count += try drop(keys, keeping: nil, durability).keyCount
     }
     // States of nothing.
-    if prefix.isEmpty { try dropInternal(try internalVersions().map(\.key)) }
+    if prefix.isEmpty {
+      let holds = InternalKey.Purpose.hold.prefix
+      try dropInternal(try internalVersions().map(\.key).filter { !$0.starts(with: holds) })
+    }
     return count
   }
 

@@ -22,7 +22,9 @@ package struct KeyHold: Hashable, Sendable {
 
   /// - Parameter oldest: the key's oldest version.
   package func covers(_ key: [UInt8], oldest: Stamp?) -> Bool {
-    guard isExact ? key == prefix : key.starts(with: prefix) else { return false }
+    guard !InternalKey.isInternal(key), isExact ? key == prefix : key.starts(with: prefix) else {
+      return false
+    }
     return state == nil || (oldest?.time ?? .max) <= time
   }
 

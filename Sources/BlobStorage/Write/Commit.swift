@@ -208,12 +208,10 @@ extension WriterSession.Commit {
         return false
       }
     }
-    if options.keepsReplaced, options.replacement == .replaceCurrent, newest != .none {
-      try keepReplaced(newest, of: key)
-    }
+    var isReplacing = options.replacement == .replaceCurrent
+    if options.keepsReplaced, isReplacing, newest != .none { isReplacing = try keepReplaced(newest, of: key) }
     // Of several puts of one key in one commit, each replaces the one before.
     if let earlier = lastVersion(of: key) { (newest, second) = (earlier, newest) }
-    let isReplacing = options.replacement == .replaceCurrent
     let stamp = try stamp(after: isReplacing ? second : newest)
     let ref = RefRecord(
       key: key, version: stamp, replaced: isReplacing ? newest : .none, digest: digest, byteCount: byteCount,
@@ -226,18 +224,26 @@ extension WriterSession.Commit {
   }
 
   /// Gives a version that is about to be replaced to an internal key. gc reads internal keys after all others, so it sees
-  /// the version under one of the two. One that may be lost in a power cut is not kept: no state on the medium has it.
-  private mutating func keepReplaced(_ stamp: Stamp, of key: [UInt8]) throws(BlobStorageError) {
+  /// the version under one of the two.
+  ///
+  /// - Returns: false if that cannot be, because the key is too long or a power cut may take the version: then it has to be
+  ///   archived.
+  private mutating func keepReplaced(_ stamp: Stamp, of key: [UInt8]) throws(BlobStorageError) -> Bool {
+    guard let name = try transaction.nameRow(key), let row = try transaction.versionRow(of: name, stamp),
+      !row.digest.isUnknown
+    else { return true }
     let internalKey = InternalKey.Purpose.replaced.key(key)
-    guard internalKey.count <= BlobLimits.maximumKeyByteCount, let name = try transaction.nameRow(key),
-      let row = try transaction.versionRow(of: name, stamp), !row.digest.isUnknown,
-      try canRefer(to: row.place)
-    else { return }
+    guard internalKey.count <= BlobLimits.maximumKeyByteCount else { return false }
+    // A pack that a collector of a bucket has condemned is not counted on, but its live records stay.
+    var stays = try canRefer(to: row.place)
+    if !stays { stays = try self.stays(at: row.place) }
+    guard stays else { return false }
     try append(
       .ref(
         RefRecord(
           key: internalKey, version: stamp, replaced: .none, digest: row.digest, byteCount: row.byteCount,
           created: row.created, metadata: row.metadata)))
+    return true
   }
 
   /// Drops all versions of a key but the youngest `count`. With none left, those that imports have replaced go as well.

@@ -76,7 +76,7 @@ package final class OutputFolder: Sendable {
     guard cleaned.withLock({ $0.insert(identity).inserted }) else { return }
     let duplicate = Int32(try systemCall("list", path) { bs_duplicate(folder.number) })
     for name in try readNames(owning: duplicate, path)
-    where name.starts(with: Self.temporaryBeginning.utf8)
+    where !name.starts(with: temporaryPrefix.utf8) && name.starts(with: Self.temporaryBeginning.utf8)
       && name.suffix(Self.temporaryEnd.utf8.count).elementsEqual(Self.temporaryEnd.utf8)
     {
       let text = [CChar](terminating: name)

@@ -21,11 +21,11 @@ final class OwnerNames: Sendable {
 
   /// The numbers that an owner has on this machine: those of the names, else the numbers as they were.
   func numbers(of owner: FileAttributes.Owner) -> (user: UInt32, group: UInt32) {
-    let user = Self.found(owner.userName, userNumbers) {
+    let user = Self.found("\(owner.user) \(owner.userName)", userNumbers) {
       var number = owner.user
       return !owner.userName.isEmpty && bs_user_number(owner.userName, &number) == 1 ? number : owner.user
     }
-    let group = Self.found(owner.groupName, groupNumbers) {
+    let group = Self.found("\(owner.group) \(owner.groupName)", groupNumbers) {
       var number = owner.group
       return !owner.groupName.isEmpty && bs_group_number(owner.groupName, &number) == 1 ? number : owner.group
     }

@@ -13,7 +13,7 @@ struct RestoredAttributes: Sendable {
   /// Gives them to an open file or folder, as far as this user may.
   ///
   /// - Returns: false if some could not be set.
-  /// - Throws: if the mode or time cannot be set, which the owner of a file always may.
+  /// - Throws: if the mode or time cannot be set for another reason than that only the owner may.
   func apply(to descriptor: Int32, _ path: @autoclosure () -> FilePath) throws(BlobStorageError) -> Bool {
     var isComplete = true
     // A change of owner clears what runs as another user, and capabilities.
@@ -23,11 +23,25 @@ struct RestoredAttributes: Sendable {
     }
     if try !ExtendedAttributes.write(extended, descriptor, path()).isEmpty { isComplete = false }
     let permissions = UInt32(attributes.permissions)
-    _ = try systemCall("set the permissions of", path()) { bs_set_permissions(descriptor, permissions) }
-    _ = try systemCall("set the time of", path()) {
-      bs_set_modified(descriptor, modified.seconds, modified.nanoseconds)
+    let areSet = try [
+      Self.change("set the permissions of", path()) { bs_set_permissions(descriptor, permissions) },
+      Self.change("set the time of", path()) {
+        bs_set_modified(descriptor, modified.seconds, modified.nanoseconds)
+      },
+    ]
+    return isComplete && areSet.allSatisfy { $0 }
+  }
+
+  /// False if only the owner of the file may do that.
+  private static func change(
+    _ attempt: String, _ path: @autoclosure () -> FilePath, _ body: () -> Int
+  ) throws(BlobStorageError) -> Bool {
+    let outcome = uninterrupted(body)
+    if outcome >= 0 { return true }
+    guard outcome == -Int(Errno.notPermitted.rawValue) else {
+      throw .systemCall(attempt, path: path(), errno: Int32(-outcome))
     }
-    return isComplete
+    return false
   }
 
   /// The same for a symbolic link, which has an owner and a time.

@@ -104,7 +104,8 @@ struct ExportCommand: StoreCommand {
       try StandardOutput.write(
         "\(report.isDryRun ? "Would write" : "Wrote") \(written)\(time)\(unchanged).\n")
     }
-    if report.fileCount + report.linkCount + report.unchangedFileCount + report.skipped.count
+    if report.fileCount + report.linkCount + report.folderCount + report.unchangedFileCount
+      + report.skipped.count
       + report.damaged.count == 0
     {
       if let glob = globs.glob.first { throw Failure.noKeys(matching: glob) }

@@ -66,7 +66,7 @@ struct HoldCommand: StoreCommand {
   private func target(_ text: String, in store: BlobStore) async throws -> HoldTarget {
     if kind == .prefix { return .prefix(text) }
     let isKnownState = try await store.states().contains {
-      $0.name == text || $0.id.description.hasPrefix(text)
+      $0.name == text || text.count >= 4 && $0.id.description.hasPrefix(text)
     }
     if kind == .state || kind == nil && isKnownState, let found = StateArgument(argument: text) {
       return .state(try await found.state(in: store))
