@@ -68,8 +68,17 @@ extension BlobStore {
           .io, "The folder \(folder.path) for a snapshot cannot be created.", path: folder.path,
           underlying: error)
       }
-      try await Self.inBackground { () throws(BlobStorageError) in
-        try repository.extract(snapshot, to: folder)
+      var skipped: [SkippedFile] = []
+      do throws(BlobStorageError) {
+        try await Self.inBackground { () throws(BlobStorageError) in
+          try repository.extract(snapshot, to: folder)
+        }
+      } catch {
+        // One file that cannot be restored is no reason to leave the others out.
+        let names = try? FileManager.default.contentsOfDirectory(atPath: folder.path)
+        guard error.code == .sourceFailed, names?.isEmpty == false else { throw error }
+        skipped.append(
+          SkippedFile(path: snapshot.id, code: error.code, reason: error.message, isFailure: true))
       }
       var options = options
       // The same snapshot may be a state of another prefix.
@@ -86,7 +95,8 @@ extension BlobStore {
       report.newByteCount += imported.newByteCount
       report.storedByteCount += imported.storedByteCount
       report.snapshots.append(
-        MigrationReport.Snapshot(snapshot: snapshot, state: imported.state, skipped: imported.skipped))
+        MigrationReport.Snapshot(
+          snapshot: snapshot, state: imported.state, skipped: skipped + imported.skipped))
     }
     return report
   }

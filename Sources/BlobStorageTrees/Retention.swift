@@ -43,9 +43,21 @@ struct Retention {
     }
     let remaining = states.filter(concerns)
     try dropVersions([], remaining, holds)
-    if !isOfKey { try dropVersions(InternalKey.Purpose.replaced.prefix, remaining, holds) }
+    if !isOfKey { try dropReplaced(holds) }
     if !isDryRun { try engine.synchronize() }
     return report
+  }
+
+  /// Drops what imports have replaced and no state has. An import that is under way may record a state with what another
+  /// one replaces: then the next retention does it.
+  private mutating func dropReplaced(_ holds: [KeyHold]) throws(BlobStorageError) {
+    let lock = try engine.folder.files.open(engine.folder.statesLock, .openOrCreate)
+    defer { lock.close() }
+    guard try lock.lock(.exclusive, withinSeconds: 1) else { return }
+    // Those that were recorded meanwhile, too. A dry run has dropped none.
+    let kept = report.decisions.filter { !$0.isKept }.compactMap(\.state)
+    let states = try StateFile(engine).states().filter { concerns($0) && !kept.contains($0) }
+    try dropVersions(InternalKey.Purpose.replaced.prefix, states, holds)
   }
 
   /// Whether a state can have keys of the scope.

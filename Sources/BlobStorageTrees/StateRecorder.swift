@@ -17,6 +17,8 @@ package final class StateRecorder {
 
   package var state: TreeState
   private let states: StateFile
+  /// A retention does not drop what is replaced meanwhile.
+  private let lock: any File
   private var pending: [StateEntry] = []
   /// Encoded and sorted; the last one first, because what was added last counts.
   private var runs: [[UInt8]] = []
@@ -26,6 +28,7 @@ package final class StateRecorder {
     _ engine: Engine, prefix: String, name: String?, sources: [String], created: Date
   ) throws(BlobStorageError) {
     states = StateFile(engine)
+    lock = try engine.folder.files.open(engine.folder.statesLock, .openOrCreate)
     state = TreeState(
       id: TreeState.ID(engine.environment.randomNumber()), name: name, prefix: prefix,
       // As precise as it is stored.
@@ -37,7 +40,12 @@ package final class StateRecorder {
         "The prefix of a state has at most \(StateRecord.prefixByteCountMax) bytes: import without a state.")
     }
     if let name { try states.check(name) }
+    guard try lock.lock(.shared, withinSeconds: 60) else {
+      throw BlobStorageError(.busy, "`keep` is dropping states of \(engine.folder.path): try again later.")
+    }
   }
+
+  deinit { lock.close() }
 
   package func add(_ key: [UInt8], _ version: BlobVersion.ID) {
     append(StateEntry(key: key, content: .version(version.stamp)))

@@ -25,6 +25,8 @@ package struct StoreFolder: Sendable {
   package var cacheLock: FilePath { path.entry("cache.lock") }
   package var holds: FilePath { path.entry("holds") }
   package var holdsLock: FilePath { path.entry("holds.lock") }
+  /// Held by imports that record a state.
+  package var statesLock: FilePath { path.entry("states.lock") }
   /// Locks of registered writers: only the state folder of a shared store has it.
   package var members: FilePath { path.entry("members") }
   package var reserve: FilePath { path.entry("reserve") }
