@@ -283,7 +283,7 @@ final class Exporter {
     do throws(BlobStorageError) {
       let written = try InputFolder(folder.path)
       var trail = FolderTrail()
-      guard let leader = try written.status(of: follower.leader, through: &trail), leader.kind == .regular
+      guard let leader = try written.status(of: follower.leader, through: &trail), leader.kind != .directory
       else {
         return nil
       }

@@ -42,7 +42,7 @@ public struct FileAttributes: Sendable, Hashable {
   public var owner: Owner?
   /// By name.
   public var extended: [Extended] = []
-  /// The device of a file that had several names: files with the same device and inode are one file. Nil for others.
+  /// The device of a file or link that had several names: files with the same device and inode are one file. Nil for others.
   public internal(set) var device: UInt64?
   /// Whether bytes of the name stand escaped in the key. See ``EscapedName``.
   package var isNameEscaped = false
@@ -65,7 +65,7 @@ public struct FileAttributes: Sendable, Hashable {
     // The mode of a link means nothing, and systems differ in what they say.
     permissions = kind == .link ? 0o777 : status.permissions
     owner = owners?.owner(of: status)
-    if kind == .file, status.linkCount > 1 { device = status.device }
+    if kind != .folder, status.linkCount > 1 { device = status.device }
     self.isNameEscaped = isNameEscaped
   }
 }

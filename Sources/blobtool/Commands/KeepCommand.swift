@@ -133,14 +133,19 @@ struct KeepCommand: StoreCommand {
   private func keepByTime(in store: BlobStore) async throws {
     var report = TreeRetentionReport()
     report.isDryRun = dry.isDryRun
+    var missing: [String] = []
     for scope in scopes {
+      if case .key(let key) = scope, try await store.currentVersion(of: key) == nil { missing.append(key) }
       let part = try await store.keep(policy, of: scope, isDryRun: dry.isDryRun)
       report.keptStateCount += part.keptStateCount
       report.droppedStateCount += part.droppedStateCount
       report.droppedVersionCount += part.droppedVersionCount
       report.decisions += part.decisions
     }
-    if shared.json { return try JSONText.print(report) }
+    if shared.json {
+      try JSONText.print(report)
+      return try MissingKeys.check(missing)
+    }
     if dry.isDryRun {
       var lines = LineOutput()
       for decision in report.decisions { try lines.add(text(decision)) }
@@ -149,6 +154,7 @@ struct KeepCommand: StoreCommand {
     try StandardOutput.write(
       "\(dry.isDryRun ? "Would drop" : "Dropped") \(HumanText.count(report.droppedStateCount, "state")) and \(HumanText.count(report.droppedVersionCount, "version")); \(HumanText.count(report.keptStateCount, "state")) \(report.keptStateCount == 1 ? "stays" : "stay").\n"
     )
+    try MissingKeys.check(missing)
   }
 
   private func text(_ decision: RetentionDecision) -> String {
