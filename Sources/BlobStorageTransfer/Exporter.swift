@@ -29,7 +29,7 @@ final class Exporter {
     var existing: InputFolder?
   }
 
-  /// A file of which there is another name among those that are written.
+  /// A file that gets its bytes through another of its names.
   private struct Follower {
     var version: BlobVersion
     /// The path of the one that is written.

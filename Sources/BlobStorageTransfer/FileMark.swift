@@ -84,7 +84,7 @@ package struct FileMark: Hashable {
 }
 
 extension BlobVersion {
-  /// What an import kept of the file besides its bytes; nil if it kept none, or if the version was put otherwise.
+  /// The attributes that an import kept; nil if it kept none, or if the version was put otherwise.
   public var fileAttributes: FileAttributes? { FileMark(metadata: metadata)?.attributes }
 }
 

@@ -5,7 +5,7 @@ import Foundation
 ///
 /// It stores what has changed since the last state of the same prefix, if that is at most half as long as all entries.
 ///
-/// - Complexity: memory: about 12 bytes and the differing end of its key for each entry.
+/// - Complexity: memory: an encoded entry for each file, link and folder.
 package final class StateRecorder {
   package static let prefixByteCountMax = StateRecord.prefixByteCountMax
   private static let countOfRun = 1 << 16

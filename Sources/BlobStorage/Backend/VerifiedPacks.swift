@@ -39,7 +39,7 @@ struct VerifiedPacks {
 
   /// Adds entries to what the folder says, durably, and removes those of packs that are not in `packs`.
   ///
-  /// Overwrites the file under its own lock. A crash in between leaves a file whose checksum does not match.
+  /// Overwrites the file under its own lock. A crash during the write leaves a file whose checksum does not match.
   static func add(
     _ entries: [PackName: Entry], of packs: Set<PackName>, to folder: StoreFolder
   ) throws(BlobStorageError) {

@@ -16,7 +16,7 @@ enum ExtendedAttributes {
     for name in list.split(separator: 0) {
       let text = [CChar](terminating: name.map { UInt8(bitPattern: $0) })
       let count = uninterrupted { bs_get_attribute(descriptor, text, nil, 0) }
-      // Some are listed for everybody and readable by root alone.
+      // Every user sees the names of some that only root can read.
       if count < 0 { continue }
       let value = try filled(count, path()) { bs_get_attribute(descriptor, text, $0, $1) }
       extended.append(

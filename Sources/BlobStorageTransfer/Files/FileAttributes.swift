@@ -1,6 +1,6 @@
 import BlobStorage
 
-/// What an import keeps of a file, a symbolic link or a folder besides its bytes and times.
+/// The attributes of a file, symbolic link or folder that an import keeps, apart from bytes and times.
 public struct FileAttributes: Sendable, Hashable {
   public enum Kind: Int, Sendable, Hashable {
     case file

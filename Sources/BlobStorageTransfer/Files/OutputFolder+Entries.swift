@@ -2,7 +2,7 @@ import BlobStorage
 import CBlobKernels
 import SystemPackage
 
-/// What an export writes besides files: links and folders.
+/// Writes links and folders.
 extension OutputFolder {
   /// Creates a symbolic link, all at once or not.
   ///
@@ -47,7 +47,7 @@ extension OutputFolder {
     return try attributes.apply(to: folder.number, path.appending(bytes: bytes))
   }
 
-  /// Has `body` make something under a temporary name, and then gives it its own.
+  /// Calls `body` with a temporary name, and renames what it has made there.
   private func withTemporaryName<T>(
     at bytes: [UInt8], through trail: inout FolderTrail, overwriting: Bool,
     _ body: (_ directory: Int32, _ temporaryName: [CChar]) throws(BlobStorageError) -> T

@@ -9,7 +9,7 @@ import Synchronization
 /// `import`: stores files and trees of files under keys.
 struct ImportCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "import", abstract: "Stores files and every regular file below folders.",
+    commandName: "import", abstract: "Stores files and whole folders.",
     discussion: """
       A file below PATH gets the key PREFIX + its path relative to PATH; a PATH that is a file gets PREFIX + its name. \
       If a PATH is a folder and PREFIX ends in a letter or digit, a / follows: --prefix backup means backup/. \
