@@ -25,6 +25,14 @@ public struct TreeChange: Sendable, Hashable, Codable {
   public var after: BlobVersion.ID?
 }
 
+/// The versions that a search in states has found.
+public struct FoundVersions: Sendable, Hashable, Codable {
+  /// By key.
+  public var versions: [FoundVersion] = []
+  /// States that cannot be read. They may have more.
+  public var unreadable: [UnreadableState] = []
+}
+
 /// A version of a key, and the states that have it.
 public struct FoundVersion: Sendable, Hashable, Codable {
   public var key: String
@@ -34,11 +42,15 @@ public struct FoundVersion: Sendable, Hashable, Codable {
 }
 
 extension BlobStore {
-  /// All states that imports have recorded, oldest first.
-  ///
-  /// - Throws: `corrupted` if one cannot be read.
+  /// All states that imports have recorded, oldest first, but for those of ``unreadableStates()``.
   public func states() async throws(BlobStorageError) -> [TreeState] {
     try await run { (engine) throws(BlobStorageError) in try StateFile(engine).states() }
+  }
+
+  /// States of which nothing can be read, because a later build wrote them. Entries are not read: other states can be
+  /// damaged as well.
+  public func unreadableStates() async throws(BlobStorageError) -> [UnreadableState] {
+    try await run { (engine) throws(BlobStorageError) in try StateList(engine).unreadable }
   }
 
   /// Calls `body` with the files, links and folders of a state that begin with a prefix, in the order of their keys.
@@ -79,33 +91,28 @@ extension BlobStore {
 
   /// The versions of keys that `matches` says, and the states that have them, by key and age.
   ///
-  /// - Complexity: reads all entries of all states.
+  /// - Complexity: reads what each state has stored once: the first of a prefix has all its entries, others their changes.
   public func findInStates(
     _ matches: @escaping @Sendable (_ key: String) -> Bool
-  ) async throws(BlobStorageError) -> [FoundVersion] {
+  ) async throws(BlobStorageError) -> FoundVersions {
     try await run { (engine) throws(BlobStorageError) in
-      let states = StateFile(engine)
-      var found: [StateEntry: [TreeState]] = [:]
-      for state in try states.states() {
-        let walk = try states.walk(state)
-        defer { walk.close() }
-        while let entry = try walk.next() {
-          try CancellationFlag.check()
-          guard case .version = entry.content, matches(String(decoding: entry.key, as: UTF8.self)) else {
-            continue
-          }
-          found[entry, default: []].append(state)
+      let list = try StateList(engine)
+      let forest = try StateForest(StateFile(engine), list, of: list.states.map(\.state))
+      defer { forest.close() }
+      var found = FoundVersions()
+      while let line = try forest.next() {
+        let key = String(decoding: line.key, as: UTF8.self)
+        guard matches(key) else { continue }
+        var ranges: [Stamp: [Range<Int>]] = [:]
+        for case (.version(let stamp), let states) in line.contents { ranges[stamp, default: []] += states }
+        for stamp in ranges.keys.sorted() {
+          found.versions.append(
+            FoundVersion(
+              key: key, version: BlobVersion.ID(stamp), states: forest.states(in: ranges[stamp] ?? [])))
         }
       }
-      return found.compactMap { (entry, states) -> (StateEntry, FoundVersion)? in
-        guard case .version(let stamp) = entry.content else { return nil }
-        let key = String(decoding: entry.key, as: UTF8.self)
-        return (entry, FoundVersion(key: key, version: BlobVersion.ID(stamp), states: states))
-      }.sorted { one, other in
-        one.0.key == other.0.key
-          ? one.1.version.description < other.1.version.description
-          : one.0.key.lexicographicallyPrecedes(other.0.key)
-      }.map(\.1)
+      found.unreadable = list.unreadable + forest.unreadable
+      return found
     }
   }
 

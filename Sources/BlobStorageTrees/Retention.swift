@@ -32,32 +32,40 @@ struct Retention {
 
   mutating func run() throws(BlobStorageError) -> TreeRetentionReport {
     try engine.checkOpen()
-    let file = StateFile(engine)
-    var states = try file.states()
     let holds = try engine.keyHolds()
-    if !isOfKey {
-      let dropped = droppedStates(states, holds)
-      states.removeAll { dropped.contains($0) }
-      // First: a process that is killed leaves versions that no state has, and the next run drops these.
-      if !isDryRun { try file.drop(dropped) }
-    }
-    let remaining = states.filter(concerns)
-    try dropVersions([], remaining, holds)
-    if !isOfKey { try dropReplaced(holds) }
+    if !isOfKey { try dropStates(holds) }
+    let list = try StateList(engine)
+    // A dry run has dropped none.
+    let dropped = Set(report.decisions.filter { !$0.isKept }.compactMap(\.state))
+    try dropVersions([], list, dropped, holds)
     if !isDryRun { try engine.synchronize() }
     return report
   }
 
-  /// Drops what imports have replaced and no state has. An import that is under way may record a state with what another
-  /// one replaces: then the next retention does it.
-  private mutating func dropReplaced(_ holds: [KeyHold]) throws(BlobStorageError) {
-    let lock = try engine.folder.files.open(engine.folder.statesLock, .openOrCreate)
-    defer { lock.close() }
-    guard try lock.lock(.exclusive, withinSeconds: 1) else { return }
-    // Those that were recorded meanwhile, too. A dry run has dropped none.
-    let kept = report.decisions.filter { !$0.isKept }.compactMap(\.state)
-    let states = try StateFile(engine).states().filter { concerns($0) && !kept.contains($0) }
-    try dropVersions(InternalKey.Purpose.replaced.prefix, states, holds)
+  /// Drops states, and what imports have replaced and no state has. An import that is under way may record a state with
+  /// what another one replaces: then the next retention drops that.
+  private mutating func dropStates(_ holds: [KeyHold]) throws(BlobStorageError) {
+    let lock = try StatesLock.exclusive(engine)
+    defer { _ = lock }
+    var list = try StateList(engine)
+    let unreadable = try unreadableStates(list)
+    let dropped = droppedStates(list.states.map(\.state), Set(unreadable.map(\.id)), holds)
+    let droppedIDs = Set(dropped.map(\.id))
+    add(unreadable.filter { !droppedIDs.contains($0.id) })
+    // First: a process that is killed leaves versions that no state has, and the next run drops these.
+    if !isDryRun {
+      try StateFile(engine).drop(dropped, isAlone: lock != nil)
+      list = try StateList(engine)
+    }
+    if lock != nil { try dropVersions(InternalKey.Purpose.replaced.prefix, list, Set(dropped), holds) }
+  }
+
+  /// The states of the scope that cannot be read.
+  private func unreadableStates(_ list: StateList) throws(BlobStorageError) -> [UnreadableState] {
+    let forest = try StateForest(StateFile(engine), list, of: list.states.map(\.state).filter(concerns))
+    defer { forest.close() }
+    while try forest.next() != nil {}
+    return forest.unreadable
   }
 
   /// Whether a state can have keys of the scope.
@@ -65,13 +73,19 @@ struct Retention {
     state.prefix.utf8.starts(with: prefix.utf8) || prefix.utf8.starts(with: state.prefix.utf8)
   }
 
-  private mutating func droppedStates(_ states: [TreeState], _ holds: [KeyHold]) -> [TreeState] {
+  /// - Parameter unreadable: stay as long as the rules say, and take no other's place.
+  private mutating func droppedStates(
+    _ states: [TreeState], _ unreadable: Set<TreeState.ID>, _ holds: [KeyHold]
+  ) -> [TreeState] {
     var dropped: [TreeState] = []
     let concerned = states.filter { $0.prefix.utf8.starts(with: prefix.utf8) }
     for (_, group) in Dictionary(grouping: concerned, by: { Array($0.prefix.utf8) }) {
       let group = Array(group.reversed())
-      let reasons = policy.reasons(for: group.map(\.created))
-      for (state, reasons) in zip(group, reasons) {
+      let readable = group.filter { !unreadable.contains($0.id) }
+      let reasonsIfRead = Dictionary(
+        uniqueKeysWithValues: zip(readable, policy.reasons(for: readable.map(\.created))))
+      for (state, reasonsOfAll) in zip(group, policy.reasons(for: group.map(\.created))) {
+        let reasons = reasonsIfRead[state] ?? reasonsOfAll
         let held = holds.filter { $0.state == state.id.number }.map { "hold “\($0.name)”" }
         let decision = RetentionDecision(
           state: state, key: nil, version: nil, created: state.created, reasons: reasons + held)
@@ -86,16 +100,16 @@ struct Retention {
 
   /// Goes through keys and states side by side: the callers' keys, or with the prefix of an internal key the versions that
   /// imports have replaced.
+  ///
+  /// - Parameter gone: states that a dry run takes as dropped.
   private mutating func dropVersions(
-    _ internalPrefix: [UInt8], _ states: [TreeState], _ holds: [KeyHold]
+    _ internalPrefix: [UInt8], _ list: StateList, _ gone: Set<TreeState>, _ holds: [KeyHold]
   ) throws(BlobStorageError) {
-    var cursors: [(walk: StateWalk, head: StateEntry?)] = []
-    defer { for cursor in cursors { cursor.walk.close() } }
-    for state in states {
-      let walk = try StateFile(engine).walk(state)
-      cursors.append((walk, nil))
-      cursors[cursors.count - 1].head = try walk.next()
-    }
+    let states = list.states.map(\.state).filter { concerns($0) && !gone.contains($0) }
+    // Opened when the first version may go.
+    var forest: StateForest?
+    var head: StateForest.Line?
+    defer { forest?.close() }
     let isOfCallers = internalPrefix.isEmpty
     var pages = KeyPages(
       engine.catalog, prefix: internalPrefix + Array(prefix.utf8), countMax: Self.keyCountOfPage)
@@ -108,16 +122,20 @@ struct Retention {
       for (whole, versions) in page {
         let key = Array(whole.dropFirst(internalPrefix.count))
         if versions.isEmpty || isOfKey && !key.elementsEqual(prefix.utf8) { continue }
-        var inStates: Set<Stamp> = []
-        for index in cursors.indices {
-          while let head = cursors[index].head, head.key.lexicographicallyPrecedes(key) {
-            cursors[index].head = try cursors[index].walk.next()
-          }
-          if let head = cursors[index].head, head.key == key, case .version(let stamp) = head.content {
-            inStates.insert(stamp)
-          }
-        }
         let candidates = isOfCallers ? versionsToDrop(versions) : versions
+        if candidates.isEmpty { continue }
+        let walk: StateForest
+        if let forest {
+          walk = forest
+        } else {
+          walk = try StateForest(StateFile(engine), list, of: states)
+          (forest, head) = (walk, try walk.next())
+        }
+        while let line = head, line.key.lexicographicallyPrecedes(key) { head = try walk.next() }
+        // It may need any of them.
+        let isProtected = walk.unreadable.contains { key.starts(with: ($0.prefix ?? "").utf8) }
+        if isProtected || !list.unreadable.isEmpty { continue }
+        let inStates = head?.key == key ? head?.stamps ?? [] : []
         let found = candidates.filter { !inStates.contains($0.stamp) }
         if found.isEmpty { continue }
         if let hold = holds.first(where: { $0.covers(key, oldest: versions.last?.stamp) }) {
@@ -129,6 +147,12 @@ struct Retention {
       }
       if !isDryRun { try engine.drop(dropped) }
     }
+    add(list.unreadable + (forest?.unreadable ?? []))
+  }
+
+  private mutating func add(_ unreadable: [UnreadableState]) {
+    let known = Set(report.unreadable.map(\.id))
+    report.unreadable += unreadable.filter { !known.contains($0.id) }
   }
 
   /// Archived versions that no rule keeps.
@@ -148,12 +172,21 @@ struct Retention {
   }
 }
 
+extension StateForest.Line {
+  /// The versions that states have.
+  fileprivate var stamps: Set<Stamp> {
+    Set(contents.compactMap { if case .version(let stamp) = $0.content { stamp } else { nil } })
+  }
+}
+
 extension StampedVersion {
   fileprivate var created: Date { Date(timeIntervalSince1970: Double(row.created) / 1_000) }
 }
 
 extension BlobStore {
   /// Drops states, and archived versions, as a policy says. Current versions stay, and so does what a remaining state has.
+  ///
+  /// A remaining state that cannot be read is in the report. Then no version of a key below its prefix is dropped.
   ///
   /// - Parameter scope: a key alone: its archived versions. Otherwise: the states of prefixes that begin so, with the
   ///   versions that imports have replaced and no state has any more, and archived versions by their age.

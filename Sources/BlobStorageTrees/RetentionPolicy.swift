@@ -78,11 +78,13 @@ public struct TreeRetentionReport: Sendable, Hashable, Codable {
   public var droppedVersionCount = 0
   /// Every state, and the versions that are dropped of other keys.
   public var decisions: [RetentionDecision] = []
+  /// States that cannot be read. Nothing that they may need was dropped, but for states that the rules do not keep.
+  public var unreadable: [UnreadableState] = []
 
   public init() {}
 
   private enum CodingKeys: String, CodingKey {
-    case decisions
+    case decisions, unreadable
     case isDryRun = "dryRun"
     case keptStateCount = "statesKept"
     case droppedStateCount = "statesDropped"

@@ -7,22 +7,12 @@ package struct StateFile: Sendable {
 
   package init(_ engine: Engine) { self.engine = engine }
 
-  /// All states, oldest first.
-  func records(_ purpose: InternalKey.Purpose = .state) throws(BlobStorageError) -> [StateRecord] {
-    var records: [StateRecord] = []
-    for version in try engine.internalVersions(purpose.prefix) {
-      records.append(try StateRecord(metadata: version.row.metadata))
-    }
-    return records.sorted {
-      ($0.state.created, $0.state.id.number) < ($1.state.created, $1.state.id.number)
-    }
-  }
-
-  package func states() throws(BlobStorageError) -> [TreeState] { try records().map(\.state) }
+  /// All states whose records can be read, oldest first.
+  package func states() throws(BlobStorageError) -> [TreeState] { try StateList(engine).states.map(\.state) }
 
   /// The last state of a prefix.
   func last(of prefix: String) throws(BlobStorageError) -> StateRecord? {
-    try records().last { $0.state.prefix.utf8.elementsEqual(prefix.utf8) }
+    try StateList(engine).states.last { $0.state.prefix.utf8.elementsEqual(prefix.utf8) }
   }
 
   /// The last state of each prefix that begins so, or that this one begins with, oldest first.
@@ -89,10 +79,10 @@ package struct StateFile: Sendable {
       for blob in chain { blob.close() }
       throw error
     }
-    return try StateWalk(chain)
+    return StateWalk(chain)
   }
 
-  private func open(_ record: StateRecord) throws(BlobStorageError) -> OpenBlob {
+  func open(_ record: StateRecord) throws(BlobStorageError) -> OpenBlob {
     for key in [record.key, record.linkKey] {
       if let version = try engine.internalVersions(key).first,
         let blob = try engine.openBlob(version.row.digest)
@@ -104,26 +94,28 @@ package struct StateFile: Sendable {
   }
 
   /// Drops states. Those that others build on stay as links until none does.
-  package func drop(_ states: [TreeState]) throws(BlobStorageError) {
-    for state in states {
-      let record = try record(state.id)
-      _ = try engine.rename(record.key, to: record.linkKey, .relaxed)
+  ///
+  /// - Parameter isAlone: whether no import is under way. One may build on what nothing builds on yet.
+  package func drop(_ states: [TreeState], isAlone: Bool = true) throws(BlobStorageError) {
+    let list = try StateList(engine)
+    let dropped = Set(states.map(\.id))
+    let needed = list.parents(of: list.states.filter { !dropped.contains($0.state.id) })
+    // What cannot be read may build on any of them.
+    let dropsLinks = isAlone && list.unreadable.isEmpty
+    var unneeded: [[UInt8]] = []
+    for record in list.states where dropped.contains(record.state.id) {
+      if dropsLinks, !needed.contains(record.state.id) {
+        unneeded.append(record.key)
+        continue
+      }
+      do throws(BlobStorageError) { _ = try engine.rename(record.key, to: record.linkKey, .relaxed) } catch {
+        // One that others build on and that cannot be read stays as it is.
+        guard error.code == .corrupted else { throw error }
+      }
     }
-    try dropLinks()
-  }
-
-  /// Drops links that no state builds on.
-  private func dropLinks() throws(BlobStorageError) {
-    let links = try records(.link)
-    var parents: [TreeState.ID: TreeState.ID] = [:]
-    for link in links { parents[link.state.id] = link.parent }
-    var needed: Set<TreeState.ID> = []
-    let states = try records()
-    for state in states { parents[state.state.id] = state.parent }
-    for state in states {
-      var next = state.parent
-      while let id = next, needed.insert(id).inserted { next = parents[id] }
+    if dropsLinks {
+      unneeded += list.links.filter { !needed.contains($0.state.id) }.map(\.linkKey)
     }
-    try engine.dropInternal(links.filter { !needed.contains($0.state.id) }.map(\.linkKey))
+    try engine.dropInternal(unneeded)
   }
 }

@@ -1,13 +1,13 @@
 import BlobStorage
 
-/// Entries of several sources in the order of their keys. Of entries with one key, that of the first source counts.
+/// Entries of several sources in the order of their keys. A source that cannot be read ends there, and stops no other.
 struct StateMerge {
-  private struct Head {
+  struct Head {
     var entry: StateEntry
     /// Which source it is of.
     var index: Int
 
-    static func precedes(_ one: Head, _ other: Head) -> Bool {
+    fileprivate static func precedes(_ one: Head, _ other: Head) -> Bool {
       for (left, right) in zip(one.entry.key, other.entry.key) where left != right { return left < right }
       return one.entry.key.count != other.entry.key.count
         ? one.entry.key.count < other.entry.key.count : one.index < other.index
@@ -18,33 +18,58 @@ struct StateMerge {
   /// A heap: no head comes before the one at half its index.
   private var heads: [Head] = []
   private var last: [UInt8]?
-  private let keepsRemoved: Bool
+  /// The sources that could not be read to their end, and why.
+  private(set) var failures: [(index: Int, error: BlobStorageError)] = []
 
-  /// - Parameter keepsRemoved: whether keys that are removed are entries as well.
-  init(_ readers: [StateEntryReader], keepsRemoved: Bool = false) throws(BlobStorageError) {
+  init(_ readers: [StateEntryReader]) {
     self.readers = readers
-    self.keepsRemoved = keepsRemoved
     for index in readers.indices {
-      if let entry = try self.readers[index].next() { heads.append(Head(entry: entry, index: index)) }
+      if let entry = next(of: index) { heads.append(Head(entry: entry, index: index)) }
     }
     heads.sort(by: Head.precedes)
   }
 
-  /// The next entry; nil behind the last.
+  /// The next entry of all sources together; nil behind the last. Of entries with one key, that of the first source counts.
+  ///
+  /// - Throws: what the reading of any source has thrown.
   mutating func next() throws(BlobStorageError) -> StateEntry? {
-    while let head = heads.first {
-      if let entry = try readers[head.index].next() {
-        heads[0].entry = entry
-      } else {
-        let end = heads.removeLast()
-        if !heads.isEmpty { heads[0] = end }
-      }
-      sink()
+    while true {
+      let head = removeFirst()
+      if let failure = failures.first { throw failure.error }
+      guard let head else { return nil }
       if last == head.entry.key { continue }
       last = head.entry.key
-      if keepsRemoved || head.entry.content != .removed { return head.entry }
+      if head.entry.content != .removed { return head.entry }
     }
-    return nil
+  }
+
+  /// All entries of the next key, by source; none behind the last.
+  mutating func nextGroup() -> [Head] {
+    guard let first = removeFirst() else { return [] }
+    var group = [first]
+    while let next = heads.first, next.entry.key == first.entry.key, let head = removeFirst() {
+      group.append(head)
+    }
+    return group
+  }
+
+  private mutating func next(of index: Int) -> StateEntry? {
+    do throws(BlobStorageError) { return try readers[index].next() } catch {
+      failures.append((index, error))
+      return nil
+    }
+  }
+
+  private mutating func removeFirst() -> Head? {
+    guard let head = heads.first else { return nil }
+    if let entry = next(of: head.index) {
+      heads[0].entry = entry
+    } else {
+      let end = heads.removeLast()
+      if !heads.isEmpty { heads[0] = end }
+    }
+    sink()
+    return head
   }
 
   /// Moves the first head behind those that come before it.

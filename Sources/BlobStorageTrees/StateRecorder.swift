@@ -18,7 +18,7 @@ package final class StateRecorder {
   package var state: TreeState
   private let states: StateFile
   /// A retention does not drop what is replaced meanwhile.
-  private let lock: any File
+  private let lock: StatesLock
   private var pending: [StateEntry] = []
   /// Encoded and sorted; the last one first, because what was added last counts.
   private var runs: [[UInt8]] = []
@@ -28,7 +28,7 @@ package final class StateRecorder {
     _ engine: Engine, prefix: String, name: String?, sources: [String], created: Date
   ) throws(BlobStorageError) {
     states = StateFile(engine)
-    lock = try engine.folder.files.open(engine.folder.statesLock, .openOrCreate)
+    lock = try StatesLock.shared(engine)
     state = TreeState(
       id: TreeState.ID(engine.environment.randomNumber()), name: name, prefix: prefix,
       // As precise as it is stored.
@@ -40,12 +40,7 @@ package final class StateRecorder {
         "The prefix of a state has at most \(StateRecord.prefixByteCountMax) bytes: import without a state.")
     }
     if let name { try states.check(name) }
-    guard try lock.lock(.shared, withinSeconds: 60) else {
-      throw BlobStorageError(.busy, "`keep` is dropping states of \(engine.folder.path): try again later.")
-    }
   }
-
-  deinit { lock.close() }
 
   package func add(_ key: [UInt8], _ version: BlobVersion.ID) {
     append(StateEntry(key: key, content: .version(version.stamp)))
@@ -81,8 +76,8 @@ package final class StateRecorder {
     pending = []
   }
 
-  private func entries() throws(BlobStorageError) -> StateMerge {
-    try StateMerge(runs.map { StateEntryReader($0) })
+  private func entries() -> StateMerge {
+    StateMerge(runs.map { StateEntryReader($0) })
   }
 
   /// Stores the state.
@@ -100,7 +95,7 @@ package final class StateRecorder {
       try states.put(record, .data(Data(changes)), durability)
     } else {
       var writer = StateEntryWriter()
-      var entries = try entries()
+      var entries = entries()
       while let entry = try entries.next() { writer.append(entry) }
       record.wholeByteCount = Int64(writer.byteCount)
       try states.put(record, .data(Data(writer.bytes)), durability)
@@ -109,20 +104,24 @@ package final class StateRecorder {
     return state
   }
 
-  /// The changes since another state; nil if they are too long.
+  /// The changes since another state; nil if they are too long, or if that state cannot be read.
   private func changes(since parent: StateRecord) throws(BlobStorageError) -> [UInt8]? {
     guard parent.depth < Self.depthMax else { return nil }
     let limit = max(
       Self.changesByteCountMin,
       min(Int(parent.wholeByteCount / 2 - parent.changesByteCount), Self.changesByteCountMax))
-    let walk: StateWalk
-    do throws(BlobStorageError) { walk = try states.walk(parent) } catch {
-      // What cannot be read is not built on.
+    do throws(BlobStorageError) { return try changes(since: parent, atMost: limit) } catch {
       guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
       return nil
     }
+  }
+
+  private func changes(
+    since parent: StateRecord, atMost limit: Int
+  ) throws(BlobStorageError) -> [UInt8]? {
+    let walk = try states.walk(parent)
     defer { walk.close() }
-    var entries = try entries()
+    var entries = entries()
     var writer = StateEntryWriter()
     var (old, new) = (try walk.next(), try entries.next())
     while old != nil || new != nil {

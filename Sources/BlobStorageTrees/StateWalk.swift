@@ -7,23 +7,9 @@ package final class StateWalk {
   private var merge: StateMerge
 
   /// - Parameter chain: the blobs of the state and of those that it changes, the newest first. Closes them in the end.
-  init(_ chain: [OpenBlob]) throws(BlobStorageError) {
+  init(_ chain: [OpenBlob]) {
     blobs = chain
-    do throws(BlobStorageError) {
-      merge = try StateMerge(
-        chain.map { blob in
-          var offset: Int64 = 0
-          return StateEntryReader { () throws(BlobStorageError) in
-            guard offset < blob.layout.byteCount else { return [] }
-            let part = try blob.firstPart(offset..<blob.layout.byteCount)
-            offset += Int64(part.count)
-            return Array(part)
-          }
-        })
-    } catch {
-      for blob in chain { blob.close() }
-      throw error
-    }
+    merge = StateMerge(chain.map { StateEntryReader($0) })
   }
 
   /// The next entry; nil behind the last.
@@ -33,5 +19,18 @@ package final class StateWalk {
 
   package func close() {
     for blob in blobs { blob.close() }
+  }
+}
+
+extension StateEntryReader {
+  /// Reads the blob of a state.
+  init(_ blob: OpenBlob) {
+    var offset: Int64 = 0
+    self.init { () throws(BlobStorageError) in
+      guard offset < blob.layout.byteCount else { return [] }
+      let part = try blob.firstPart(offset..<blob.layout.byteCount)
+      offset += Int64(part.count)
+      return Array(part)
+    }
   }
 }

@@ -9,7 +9,7 @@ struct FindCommand: StoreCommand {
     commandName: "find", abstract: "Finds files in all states, deleted ones too.",
     discussion: """
       A pattern without / is one of names, and one with / is one of whole keys. Each line is a version: its ID, the first \
-      and the last state that has it, and its key.
+      and the last state that has it, and its key. States that cannot be read are named, and the exit code is 1.
       """)
 
   @Argument(help: "A shell pattern; * also stands for /.")
@@ -29,13 +29,14 @@ struct FindCommand: StoreCommand {
     let found = try await store.findInStates { key in
       pattern.matches(isOfNames ? String(key.split(separator: "/").last ?? "") : key)
     }
-    guard !found.isEmpty else {
-      throw Failure(ExitStatus.notFound, "No state has a file that matches “\(glob.printable)”.")
-    }
     let encoder = JSONText()
     var lines = LineOutput()
-    for version in found { try lines.add(shared.json ? encoder.line(version) : text(version)) }
+    for version in found.versions { try lines.add(shared.json ? encoder.line(version) : text(version)) }
     try lines.flush()
+    try UnreadableStates.check(found.unreadable, "what they have is not in the list")
+    guard !found.versions.isEmpty else {
+      throw Failure(ExitStatus.notFound, "No state has a file that matches “\(glob.printable)”.")
+    }
   }
 
   private func text(_ found: FoundVersion) -> String {

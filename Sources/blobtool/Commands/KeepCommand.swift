@@ -18,6 +18,8 @@ struct KeepCommand: StoreCommand {
       states: of each prefix, those that are kept stay with all their versions, and the others go with the versions that \
       no other state has. Archived versions are kept by the same rules. --last 0 keeps no state.
 
+      A state that cannot be read is named, and the exit code is 1: no version that it may have is dropped.
+
       Current versions always stay, and so does what is held: see `blobtool hold`. `blobtool gc` then frees the space.
       """)
 
@@ -141,10 +143,12 @@ struct KeepCommand: StoreCommand {
       report.droppedStateCount += part.droppedStateCount
       report.droppedVersionCount += part.droppedVersionCount
       report.decisions += part.decisions
+      let known = Set(report.unreadable.map(\.id))
+      report.unreadable += part.unreadable.filter { !known.contains($0.id) }
     }
     if shared.json {
       try JSONText.print(report)
-      return try MissingKeys.check(missing)
+      return try check(report, missing)
     }
     if dry.isDryRun {
       var lines = LineOutput()
@@ -154,6 +158,11 @@ struct KeepCommand: StoreCommand {
     try StandardOutput.write(
       "\(dry.isDryRun ? "Would drop" : "Dropped") \(HumanText.count(report.droppedStateCount, "state")) and \(HumanText.count(report.droppedVersionCount, "version")); \(HumanText.count(report.keptStateCount, "state")) \(report.keptStateCount == 1 ? "stays" : "stay").\n"
     )
+    try check(report, missing)
+  }
+
+  private func check(_ report: TreeRetentionReport, _ missing: [String]) throws {
+    try UnreadableStates.check(report.unreadable, "no version that they may have was dropped")
     try MissingKeys.check(missing)
   }
 

@@ -28,6 +28,7 @@ struct StatesCommand: StoreCommand {
       try lines.add(shared.json ? encoder.line(state) : text(state))
     }
     try lines.flush()
+    try UnreadableStates.check(try await store.unreadableStates(), "their prefixes and times are not known")
   }
 
   private func text(_ state: TreeState) -> String {
@@ -35,5 +36,20 @@ struct StatesCommand: StoreCommand {
     let name = state.name.map { "  \($0.printable)" } ?? ""
     return "\(state.id)  \(times.text(state.created))  \(HumanText.grouped(state.fileCount).padded(9))"
       + "  \(HumanText.size(state.byteCount).padded(9))  “\(state.prefix.printable)”\(name)\(failed)"
+  }
+}
+
+/// States that cannot be read.
+enum UnreadableStates {
+  /// Throws if there are any: what was done is all but for them.
+  static func check(_ states: [UnreadableState], _ consequence: String) throws {
+    guard let first = states.first else { return }
+    for state in states.dropFirst() {
+      StandardError.say("state \(state.text.printable) cannot be read: \(state.reason.printable)")
+    }
+    throw Failure(
+      ExitStatus.failed,
+      "State \(first.text.printable) cannot be read (\(first.reason.printable)): \(consequence); run `blobtool verify`."
+    )
   }
 }

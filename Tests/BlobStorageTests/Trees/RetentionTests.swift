@@ -106,6 +106,68 @@ struct RetentionTests {
     #expect(unneeded == 0)
   }
 
+  /// Imports `count` changes of one file, each a state.
+  private func importStates(_ count: Int, _ prefix: String, _ place: StorePlace, _ store: BlobStore)
+    async throws
+    -> [TreeState]
+  {
+    let tree = place.temporary.path.string + "/tree-" + prefix
+    try FileManager.default.createDirectory(atPath: tree, withIntermediateDirectories: true)
+    var states: [TreeState] = []
+    for number in 0..<count {
+      try Data("\(prefix) \(number)".utf8).write(to: URL(filePath: tree + "/a"))
+      let options = ImportOptions(prefix: prefix + "/", stateName: "\(prefix)\(number)")
+      states.append(try #require(try await store.importFiles([tree], options: options).state))
+    }
+    return states
+  }
+
+  private func replacedCount(_ store: BlobStore, _ key: String) throws -> Int {
+    try store.engine.internalVersions(
+      InternalKey.Purpose.replaced.key(Array(key.utf8)), includesArchived: true
+    ).count
+  }
+
+  @Test("names a state that cannot be read, drops nothing that it may need, and goes on with the others")
+  func unreadable() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    let damaged = try await importStates(4, "t", place, store)
+    _ = try await importStates(4, "u", place, store)
+    // The last one has entries that are none.
+    let key = InternalKey.Purpose.state.key(Array(damaged[3].id.description.utf8))
+    let record = try #require(try store.engine.internalVersions(key).first)
+    try store.engine.putInternal(key, .data(Data([9, 9, 9])), metadata: record.row.metadata)
+    let plan = try await store.keep(policy { $0.last = 1 }, of: .all, isDryRun: true)
+    let report = try await store.keep(policy { $0.last = 1 }, of: .all)
+    #expect(plan.decisions == report.decisions && plan.unreadable == report.unreadable)
+    #expect(report.unreadable.map(\.name) == ["t3"])
+    // It takes no other's place.
+    #expect(try await Set(store.states().map(\.name)) == ["t2", "t3", "u3"])
+    #expect(try replacedCount(store, "t/a") == 3)
+    #expect(try replacedCount(store, "u/a") == 0)
+    let found = try await store.findInStates { _ in true }
+    #expect(found.unreadable.map(\.name) == ["t3"])
+    #expect(found.versions.map { $0.states.map(\.name) } == [["t2"], ["u3"]])
+    // One of a later build: what its keys begin with is not known.
+    _ = try await importStates(2, "v", place, store)
+    let number = "00000000000000ff"
+    try store.engine.putInternal(
+      InternalKey.Purpose.state.key(Array(number.utf8)), .data(Data()), metadata: Array("STA9".utf8))
+    let later = try await store.keep(policy { $0.last = 1 }, of: .all)
+    #expect(Set(later.unreadable.map(\.text)) == [number, "t3"])
+    #expect(try replacedCount(store, "v/a") == 1)
+    #expect(try await store.unreadableStates().map(\.id.description) == [number])
+    // The rules drop it like any other, when a younger one is there.
+    try store.engine.dropInternal([InternalKey.Purpose.state.key(Array(number.utf8))])
+    _ = try await importStates(1, "t", place, store)
+    let last = try await store.keep(policy { $0.last = 1 }, of: .all)
+    #expect(last.unreadable == [])
+    #expect(try await Set(store.states().map(\.name)) == ["t0", "u3", "v1"])
+    #expect(try replacedCount(store, "t/a") == 0 && replacedCount(store, "v/a") == 0)
+    try await store.close()
+  }
+
   @Test("a hold protects a key, a prefix or a state until it is released")
   func holds() async throws {
     let place = try StorePlace()

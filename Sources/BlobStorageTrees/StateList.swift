@@ -1,0 +1,60 @@
+import BlobStorage
+import Foundation
+
+/// A state that cannot be read, and why. Nothing that it may need is dropped because of that.
+public struct UnreadableState: Sendable, Hashable, Codable {
+  public var id: TreeState.ID
+  /// Nil if it has none, or if that cannot be read either.
+  public var name: String?
+  /// What its keys begin with; nil if that cannot be read.
+  public var prefix: String?
+  /// One sentence for a person.
+  public var reason: String
+
+  /// The text that names it for a person: its name, or else its ID.
+  public var text: String { name ?? id.description }
+}
+
+extension UnreadableState {
+  init(_ state: TreeState, _ reason: String) {
+    self.init(id: state.id, name: state.name, prefix: state.prefix, reason: reason)
+  }
+}
+
+/// The records of the states of a store.
+struct StateList {
+  /// Oldest first.
+  var states: [StateRecord] = []
+  /// Those that were dropped, and that others build on.
+  var links: [StateRecord] = []
+  /// Those whose records cannot be read: nothing is known of them but their numbers.
+  var unreadable: [UnreadableState] = []
+
+  init(_ engine: Engine) throws(BlobStorageError) {
+    for purpose in [InternalKey.Purpose.state, .link] {
+      for version in try engine.internalVersions(purpose.prefix) {
+        do throws(BlobStorageError) {
+          let record = try StateRecord(metadata: version.row.metadata)
+          if purpose == .state { states.append(record) } else { links.append(record) }
+        } catch {
+          guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
+          let id = TreeState.ID(String(decoding: version.key.dropFirst(2), as: UTF8.self))
+          unreadable.append(UnreadableState(id: id ?? TreeState.ID(0), reason: error.message))
+        }
+      }
+    }
+    states.sort { ($0.state.created, $0.state.id.number) < ($1.state.created, $1.state.id.number) }
+  }
+
+  /// The numbers of what some states build on.
+  func parents(of states: some Sequence<StateRecord>) -> Set<TreeState.ID> {
+    var parents: [TreeState.ID: TreeState.ID] = [:]
+    for record in links + self.states { parents[record.state.id] = record.parent }
+    var found: Set<TreeState.ID> = []
+    for state in states {
+      var next = state.parent
+      while let id = next, found.insert(id).inserted { next = parents[id] }
+    }
+    return found
+  }
+}
