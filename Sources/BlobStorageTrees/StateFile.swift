@@ -35,10 +35,21 @@ package struct StateFile: Sendable {
       throw BlobStorageError(
         .invalidArgument, "“\(name)” would be taken for a time: name the state differently.")
     }
-    guard try !states().contains(where: { $0.name.map { $0.utf8.elementsEqual(name.utf8) } ?? false }) else {
+    guard try freeName(name) == name else {
       throw BlobStorageError(
         .invalidArgument, "There is a state “\(name)” already: name this one differently.")
     }
+  }
+
+  /// The name, or if a state has it the name with a number; nil if that would be too long.
+  func freeName(_ name: String) throws(BlobStorageError) -> String? {
+    let names = Set(try states().compactMap { $0.name.map { Array($0.utf8) } })
+    var (free, number) = (name, 1)
+    while names.contains(Array(free.utf8)) {
+      number += 1
+      free = "\(name)-\(number)"
+    }
+    return free.utf8.count <= StateRecord.nameByteCountMax ? free : nil
   }
 
   func put(

@@ -80,11 +80,23 @@ package final class StateRecorder {
     StateMerge(runs.map { StateEntryReader($0) })
   }
 
-  /// Stores the state.
+  /// Stores the state. If another import has recorded one of its name meanwhile, a number follows the name.
   ///
   /// - Returns: the state, with counts as the caller has set them.
   package func finish(_ durability: Durability = .durable) throws(BlobStorageError) -> TreeState {
     endRun()
+    guard let name = state.name else {
+      try store(durability)
+      return state
+    }
+    try lock.whileNaming { () throws(BlobStorageError) in
+      state.name = try states.freeName(name)
+      try store(durability)
+    }
+    return state
+  }
+
+  private func store(_ durability: Durability) throws(BlobStorageError) {
     var record = StateRecord(state)
     let parent = try states.last(of: state.prefix)
     if let parent, let changes = try changes(since: parent) {
@@ -101,7 +113,6 @@ package final class StateRecorder {
       try states.put(record, .data(Data(writer.bytes)), durability)
     }
     runs = []
-    return state
   }
 
   /// The changes since another state; nil if they are too long, or if that state cannot be read.

@@ -15,6 +15,16 @@ package final class StatesLock {
     return try lock.file.lock(kind, withinSeconds: seconds) ? lock : nil
   }
 
+  /// Runs `body` while no other import names its state.
+  func whileNaming<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    guard try file.lock(bytes: 0..<1, withinSeconds: 60) else {
+      throw BlobStorageError(.busy, "Another import has been naming its state for a minute: import again.")
+    }
+    let result = Result { () throws(BlobStorageError) in try body() }
+    try file.unlock(bytes: 0..<1)
+    return try result.get()
+  }
+
   /// - Throws: `busy` if a retention has it for a minute.
   package static func shared(_ engine: Engine) throws(BlobStorageError) -> StatesLock {
     if let lock = try held(engine, .shared, withinSeconds: 60) { return lock }

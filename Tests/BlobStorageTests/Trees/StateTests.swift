@@ -144,6 +144,18 @@ struct StateTests {
     }
   }
 
+  @Test("that are named alike by imports at the same time get a number behind the name")
+  func sameName() throws {
+    let recorders = try (0..<3).map { _ in
+      try StateRecorder(engine, prefix: "", name: "one", sources: [], created: Date())
+    }
+    for (recorder, name) in zip(recorders, ["one", "one-2", "one-3"]) {
+      recorder.add(Array("a".utf8), BlobVersion.ID(Stamp(time: 1, writer: 1)))
+      #expect(try recorder.finish().name == name)
+    }
+    #expect(try Set(states.states().map(\.name)) == ["one", "one-2", "one-3"])
+  }
+
   private func expectThrows(_ code: BlobStorageError.Code, _ body: () throws -> Void) {
     do {
       try body()
