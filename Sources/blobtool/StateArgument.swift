@@ -35,6 +35,12 @@ struct StateArgument: ExpressibleByArgument {
     }
     let time = text == "latest" ? Date.distantFuture : Self.time(text)
     guard let time else {
+      if text.prefixMatch(of: /\d{4}-\d/) != nil {
+        throw Failure(
+          ExitStatus.wrongUsage,
+          "“\(text.printable)” is no time: one is like 2026-01-31 or 2026-01-31T18:30, in local time or with a zone."
+        )
+      }
       throw Failure(
         ExitStatus.notFound,
         "There is no state “\(text.printable)”: `blobtool states` lists them, and a time is like 2026-01-31 or "
