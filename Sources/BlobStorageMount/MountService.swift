@@ -126,7 +126,7 @@ final class MountService: Sendable {
       if let blob = try engine.openBlob(version.key, version.id) { return blob }
       // Only a state may have it any more.
       let isKept = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.keptVersionRow(ofKey: Array(version.key.utf8), version.id.stamp) != nil
+        try transaction.keptVersion(ofKey: Array(version.key.utf8), version.id.stamp) != nil
       }
       return isKept ? try engine.openBlob(version.digest) : nil
     }

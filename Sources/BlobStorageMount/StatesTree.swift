@@ -89,10 +89,12 @@ struct StateKeys: OrderedKeys {
   }
 
   private func version(_ key: [UInt8], _ stamp: Stamp) throws(BlobStorageError) -> BlobVersion? {
-    let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.keptVersionRow(ofKey: key, stamp)
+    let version = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.keptVersion(ofKey: key, stamp)
     }
-    return row.map { BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: $0) }
+    return version.map {
+      BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: $0.stamp, row: $0.row)
+    }
   }
 
   func entries(

@@ -55,9 +55,27 @@ extension Copier {
       report.droppedKeyCount += others.count
       report.droppedVersionCount += others.reduce(0) { $0 + $1.versionCount }
     }
+    if options.prefix.isEmpty, !options.isDryRun { try dropOtherStates() }
   }
 
-  /// Calls `body` with the keys of the target, a page at a time, and with those of them that the source does not have.
+  /// Drops the states that the source does not have, and what imports have kept for them.
+  private func dropOtherStates() throws(BlobStorageError) {
+    for purpose in [InternalKey.Purpose.state, .link, .replaced, .attributes] {
+      let keys = try target.internalVersions(purpose.prefix).map(\.key)
+      let others = try source.catalog.read { (transaction) throws(BlobStorageError) in
+        var others: [[UInt8]] = []
+        for key in keys where try transaction.nameRow(key)?.versionCount ?? 0 == 0 { others.append(key) }
+        return others
+      }
+      let free = try target.withoutHeld(others)
+      try target.dropInternal(free)
+      // A state that is held needs its links, and its versions.
+      if free.count < others.count { return }
+    }
+  }
+
+  /// Calls `body` with the keys of the target, a page at a time, and with those of them that the source does not have and
+  /// no hold protects.
   private func forEachPageOfTarget(
     _ body: (_ page: [KeyEntry], _ others: [KeyEntry]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -69,7 +87,8 @@ extension Copier {
         }
         return others
       }
-      try body(page, others)
+      let held = try target.holds(on: others.map { Array($0.key.utf8) })
+      try body(page, zip(others, held).filter { $0.1 == nil }.map(\.0))
     }
   }
 

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTrees
 import Foundation
 
 /// Copies what a store shows into another: chunks as they are stored, versions under their own IDs.
@@ -60,6 +61,9 @@ package final class Copier {
     let start = Date()
     try checkStores()
     limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: target.environment.time)
+    // A retention in the target would not see what is about to be copied.
+    let lock = options.isDryRun ? nil : try StatesLock.shared(target)
+    defer { withExtendedLifetime(lock) {} }
     if options.isMirror { try checkMirror() }
     if progress != nil { try count() }
     tell(force: true)

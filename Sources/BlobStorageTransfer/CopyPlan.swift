@@ -17,7 +17,8 @@ struct CopiedKey: Sendable {
 /// What the target of a copy has to do so that it shows what the source shows of a key.
 ///
 /// The source is right about what it knows: what it shows is shown, and what it knows as dropped is not. What the target
-/// has besides, and the source never had or has forgotten, stays unless the target is to be a mirror.
+/// has besides, and the source never had or has forgotten, stays unless the target is to be a mirror. What a hold of the
+/// target protects stays as well.
 ///
 /// A version keeps its ID. Exception: a version that the target dropped and the source shows gets a new one, because a
 /// hidden ID stays hidden. The new ID has the same time, so the version keeps its place in the key's history. The IDs
@@ -45,9 +46,6 @@ struct CopyPlan: Sendable {
 
   var isEmpty: Bool { added.isEmpty && dropped.isEmpty }
 
-  /// How often a version can be dropped and come back, as long as the target remembers that.
-  private static let returnCountMax = 1_000
-
   /// - Parameter counts: whether a version that the target shows is sure to stay; if not it is written once more.
   init(
     _ key: CopiedKey, in target: ReadTransaction, isMirror: Bool,
@@ -65,12 +63,13 @@ struct CopyPlan: Sendable {
     if isMirror {
       let shown = try target.versions(of: name).map(\.stamp)
       dropped = shown.filter { !landed.contains($0) }
-      return
+    } else {
+      for stamp in key.hidden {
+        let (found, row) = try Self.landing(of: stamp, name, target)
+        if row != nil, !landed.contains(found) { dropped.append(found) }
+      }
     }
-    for stamp in key.hidden {
-      let (found, row) = try Self.landing(of: stamp, name, target)
-      if row != nil, !landed.contains(found) { dropped.append(found) }
-    }
+    if !dropped.isEmpty, try target.hold(on: key.bytes, among: target.keyHolds()) != nil { dropped = [] }
   }
 
   /// Where a version of the source is in the target, with its row there, or where it would go.
@@ -78,22 +77,14 @@ struct CopyPlan: Sendable {
     of stamp: Stamp, _ key: NameRow?, _ target: ReadTransaction
   ) throws(BlobStorageError) -> (stamp: Stamp, row: VersionRow?) {
     guard let key else { return (stamp, nil) }
-    for count in 0...returnCountMax {
-      let name = count == 0 ? stamp : Stamp(time: stamp.time, writer: other(stamp.writer, UInt64(count)))
+    for count in 0...Stamp.returnCountMax {
+      let name = stamp.returned(count)
       if let row = try target.versionRow(of: key, name) { return (name, row) }
       if try target.maskRow(of: key, name) == nil { return (name, nil) }
     }
     throw BlobStorageError(
       .limitExceeded,
-      "A version was dropped in the target and copied again \(returnCountMax) times: collect garbage there.")
-  }
-
-  /// One of the numbers that follow from a writer's, as if drawn at random (Steele, Lea and Flood, "Fast Splittable
-  /// Pseudorandom Number Generators", OOPSLA'14).
-  private static func other(_ writer: UInt64, _ count: UInt64) -> UInt64 {
-    var mixed = writer &+ count &* 0x9E37_79B9_7F4A_7C15
-    mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-    return mixed ^ (mixed >> 31)
+      "A version was dropped in the target and copied again \(Stamp.returnCountMax) times: collect garbage there."
+    )
   }
 }

@@ -57,11 +57,11 @@ struct ExportSource {
       for (bytes, stamp) in entries {
         let key = String(decoding: bytes, as: UTF8.self)
         guard matches(key) else { continue }
-        guard let row = try transaction.keptVersionRow(ofKey: bytes, stamp) else {
+        guard let version = try transaction.keptVersion(ofKey: bytes, stamp) else {
           missing.append(key)
           continue
         }
-        versions.append(BlobVersion(key: key, stamp: stamp, row: row))
+        versions.append(BlobVersion(key: key, stamp: version.stamp, row: version.row))
       }
     }
     return versions

@@ -94,6 +94,9 @@ package final class Importer {
         engine, prefix: options.prefix, name: options.stateName, sources: paths,
         created: options.stateDate ?? start)
     }
+    // A recorder has it already.
+    let lock = recorder == nil && !options.isDryRun ? try StatesLock.shared(engine) : nil
+    defer { withExtendedLifetime(lock) {} }
     var walk = ImportWalk(paths, options, store: context.store)
     var isScanned = false
     if progress != nil {

@@ -23,7 +23,7 @@ public struct TreeHold: Sendable, Hashable, Codable {
 }
 
 extension BlobStore {
-  /// Protects keys or a state from deletes and retentions, and so from gc. A put still replaces the current version.
+  /// Protects keys or a state from deletes and retentions, and so from gc. What a put replaces is archived.
   ///
   /// A delete that it stands against throws `held` and changes nothing. Retentions pass over what is held.
   ///
@@ -75,7 +75,7 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in
       var holds: [TreeHold] = []
       for version in try engine.internalVersions(InternalKey.Purpose.hold.prefix) {
-        let hold = try KeyHold(version)
+        let hold = try KeyHold(key: version.key, metadata: version.row.metadata)
         let text = String(decoding: hold.prefix, as: UTF8.self)
         holds.append(
           TreeHold(
@@ -84,6 +84,13 @@ extension BlobStore {
             created: Date(timeIntervalSince1970: Double(version.row.created) / 1_000)))
       }
       return holds
+    }
+  }
+
+  /// The name of a hold that protects each of some keys, in their order; nil where none does.
+  public func namesOfHolds(on keys: [String]) async throws(BlobStorageError) -> [String?] {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.holds(on: keys.map { Array($0.utf8) }).map { $0?.name }
     }
   }
 }

@@ -130,14 +130,14 @@ extension BlobStore {
       while let entry = try walk.next() {
         if entry.key != bytes { continue }
         guard case .version(let stamp) = entry.content else { return nil }
-        let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-          try transaction.keptVersionRow(ofKey: bytes, stamp)
+        let version = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+          try transaction.keptVersion(ofKey: bytes, stamp)
         }
-        guard let row else {
+        guard let version else {
           throw BlobStorageError(
             .missingVersion, "The version of “\(key)” in state \(state.text) was deleted since.", key: key)
         }
-        return BlobVersion(key: key, stamp: stamp, row: row)
+        return BlobVersion(key: key, stamp: version.stamp, row: version.row)
       }
       return nil
     }
@@ -187,9 +187,9 @@ extension TreeEntry {
         switch entry.content {
         case .folder(let metadata): page.append(TreeEntry(key: key, version: nil, folderMetadata: metadata))
         case .version(let stamp):
-          let row = try transaction.keptVersionRow(ofKey: entry.key, stamp)
-          let version = row.map { BlobVersion(key: key, stamp: stamp, row: $0) }
-          page.append(TreeEntry(key: key, version: version))
+          let version = try transaction.keptVersion(ofKey: entry.key, stamp)
+          page.append(
+            TreeEntry(key: key, version: version.map { BlobVersion(key: key, stamp: $0.stamp, row: $0.row) }))
         case .removed: break
         }
       }

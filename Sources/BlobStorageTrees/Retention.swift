@@ -57,7 +57,40 @@ struct Retention {
       try StateFile(engine).drop(dropped, isAlone: lock != nil)
       list = try StateList(engine)
     }
-    if lock != nil { try dropVersions(InternalKey.Purpose.replaced.prefix, list, Set(dropped), holds) }
+    guard lock != nil else { return }
+    try dropVersions(InternalKey.Purpose.replaced.prefix, list, Set(dropped), holds)
+    if !isDryRun { try dropAttributes(list) }
+  }
+
+  /// Drops extended attributes that are stored apart, and that no version and no folder of a state has.
+  private func dropAttributes(_ list: StateList) throws(BlobStorageError) {
+    guard list.unreadable.isEmpty else { return }
+    var unneeded: [[UInt8]: [UInt8]] = [:]
+    for version in try engine.internalVersions(InternalKey.Purpose.attributes.prefix) {
+      unneeded[version.row.digest.withUnsafeBytes { Array($0) }] = version.key
+    }
+    if unneeded.isEmpty { return }
+    // In one snapshot: a version that is renamed or restored meanwhile is seen where it was.
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.forEachKey(prefix: [], after: nil, includesInternal: true) {
+        (_, name) throws(BlobStorageError) in
+        try CancellationFlag.check()
+        for version in try transaction.versions(of: name) {
+          unneeded[Array(version.row.metadata.suffix(BlobDigest.byteCount))] = nil
+        }
+        return !unneeded.isEmpty
+      }
+    }
+    let forest = try StateForest(StateFile(engine), list, of: list.states.map(\.state))
+    defer { forest.close() }
+    while !unneeded.isEmpty, let line = try forest.next() {
+      for case (.folder(let metadata), _) in line.contents {
+        unneeded[Array(metadata.suffix(BlobDigest.byteCount))] = nil
+      }
+    }
+    if forest.unreadable.isEmpty {
+      try engine.dropInternal(unneeded.values.sorted { $0.lexicographicallyPrecedes($1) })
+    }
   }
 
   /// The states of the scope that cannot be read.
@@ -119,7 +152,9 @@ struct Retention {
     }) {
       try CancellationFlag.check()
       var dropped: [(key: [UInt8], stamps: [Stamp])] = []
-      for (whole, versions) in page {
+      let held =
+        holds.isEmpty ? [KeyHold?](repeating: nil, count: page.count) : try engine.holds(on: page.map(\.0))
+      for (offset, (whole, versions)) in page.enumerated() {
         let key = Array(whole.dropFirst(internalPrefix.count))
         if versions.isEmpty || isOfKey && !key.elementsEqual(prefix.utf8) { continue }
         let candidates = isOfCallers ? versionsToDrop(versions) : versions
@@ -135,10 +170,10 @@ struct Retention {
         // It may need any of them.
         let isProtected = walk.unreadable.contains { key.starts(with: ($0.prefix ?? "").utf8) }
         if isProtected || !list.unreadable.isEmpty { continue }
-        let inStates = head?.key == key ? head?.stamps ?? [] : []
-        let found = candidates.filter { !inStates.contains($0.stamp) }
+        let inStates = head?.key == key ? head?.times ?? [] : []
+        let found = candidates.filter { !inStates.contains($0.stamp.time) }
         if found.isEmpty { continue }
-        if let hold = holds.first(where: { $0.covers(key, oldest: versions.last?.stamp) }) {
+        if let hold = held[offset] {
           if isOfKey { throw hold.refusal(of: key) }
           continue
         }
@@ -173,9 +208,9 @@ struct Retention {
 }
 
 extension StateForest.Line {
-  /// The versions that states have.
-  fileprivate var stamps: Set<Stamp> {
-    Set(contents.compactMap { if case .version(let stamp) = $0.content { stamp } else { nil } })
+  /// The times of the versions that states have: one that a copy has brought back has the same time, and another writer.
+  fileprivate var times: Set<UInt64> {
+    Set(contents.compactMap { if case .version(let stamp) = $0.content { stamp.time } else { nil } })
   }
 }
 

@@ -109,6 +109,13 @@ struct TreeTests {
     try await workshop.expect(3, ["list", "--at", "1999-01-01"])
     try await workshop.expect(3, ["list", "--at", "nonsense"])
     try await workshop.expect(1, ["import", "tree", "--name", "two"])
+    for wrong in ["2026-13-45", "2026-02-30", "2026-01-01T25:00", "2026-1-1"] {
+      for command in [["list", "--at", wrong], ["diff", "one", wrong], ["restore", "t/a", "--at", wrong]] {
+        #expect(try await workshop.expect(64, command).errors.contains("is no time"))
+      }
+      try await workshop.expect(64, ["export", "out", "--at", wrong])
+      try await workshop.expect(64, ["hold", "h", wrong, "--kind", "state"])
+    }
     // A version that is gone is named, and no other one stands in for it.
     try await workshop.expect(0, ["delete", "t/c"])
     let list = try await workshop.expect(1, ["list", "t/", "--at", "one"])
@@ -124,7 +131,10 @@ struct TreeTests {
     try await workshop.expect(0, ["hold", "mine", "one"])
     #expect(try await workshop.expect(5, ["hold", "mine", "two"]).errors.contains("mine"))
     try await workshop.expect(3, ["keep", "--last", "1", "none"])
-    #expect(try await workshop.expect(1, ["delete", "t/d/b"]).errors.contains("“mine”"))
+    for options in [[], ["-n"], ["-v"]] {
+      #expect(try await workshop.expect(1, ["delete", "t/d/b"] + options).errors.contains("“mine”"))
+    }
+    #expect(try await workshop.expect(1, ["delete", "-n", "--prefix", "t/"]).errors.contains("“mine”"))
     try await workshop.expect(0, ["keep", "--last", "1", "--all"])
     #expect(try await workshop.expect(0, ["states"]).lines.count == 2)
     try await workshop.expect(0, ["hold", "--release", "mine"])

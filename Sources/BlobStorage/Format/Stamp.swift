@@ -38,6 +38,22 @@ package struct Stamp: Hashable, Sendable {
     self.init(time: time, writer: writer)
   }
 
+  /// The name of a version that a copy has brought back for the `count`-th time, where it was dropped before: a hidden name
+  /// stays hidden. It has the same time, and so the same place in the key's history.
+  ///
+  /// The writer is one of the numbers that follow from the version's own, as if drawn at random (Steele, Lea and Flood,
+  /// "Fast Splittable Pseudorandom Number Generators", OOPSLA'14).
+  package func returned(_ count: Int) -> Stamp {
+    if count == 0 { return self }
+    var mixed = writer &+ UInt64(count) &* 0x9E37_79B9_7F4A_7C15
+    mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+    return Stamp(time: time, writer: mixed ^ (mixed >> 31))
+  }
+
+  /// How often a version can be dropped and come back, as long as the store remembers that.
+  package static let returnCountMax = 1_000
+
   /// The time that follows both `last` and the wall clock.
   package static func timeAfter(_ last: UInt64, wallClock milliseconds: UInt64) -> UInt64 {
     let wall = min(milliseconds, (timeMax >> 16) - 1) << 16

@@ -20,6 +20,8 @@ extension WriterSession {
     private var lastVersions: [[UInt8]: Stamp] = [:]
     private var byteCount = 0
     private var listedByteCount = 0
+    /// Holds on keys; nil before they are needed.
+    fileprivate var holds: [KeyHold]?
 
     init(transaction: ReadTransaction, session: WriterSession, attempt: UInt64) {
       self.transaction = transaction
@@ -209,7 +211,9 @@ extension WriterSession.Commit {
       }
     }
     var isReplacing = options.replacement == .replaceCurrent
-    if options.keepsReplaced, isReplacing, newest != .none { isReplacing = try keepReplaced(newest, of: key) }
+    if isReplacing, newest != .none {
+      isReplacing = options.keepsReplaced ? try keepReplaced(newest, of: key) : try !isHeld(key)
+    }
     // Of several puts of one key in one commit, each replaces the one before.
     if let earlier = lastVersion(of: key) { (newest, second) = (earlier, newest) }
     let stamp = try stamp(after: isReplacing ? second : newest)
@@ -221,6 +225,15 @@ extension WriterSession.Commit {
     let row = VersionRow(
       place: Place(pack: 0, offset: 0, ordinal: 0), record: ref, recordByteCount: added)
     return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)
+  }
+
+  /// Whether what a key has may not be dropped. What is replaced is archived then.
+  private mutating func isHeld(_ key: [UInt8]) throws(BlobStorageError) -> Bool {
+    if InternalKey.isInternal(key) { return false }
+    let holds: [KeyHold]
+    if let known = self.holds { holds = known } else { holds = try transaction.keyHolds() }
+    self.holds = holds
+    return try transaction.hold(on: key, among: holds) != nil
   }
 
   /// Gives a version that is about to be replaced to an internal key. gc reads internal keys after all others, so it sees

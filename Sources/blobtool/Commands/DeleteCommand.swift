@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageTrees
 
 /// `delete`: drops keys with all their versions.
 struct DeleteCommand: StoreCommand {
@@ -120,6 +121,13 @@ struct DeleteCommand: StoreCommand {
   }
 
   private func drop(_ keys: [String], of store: BlobStore) async throws -> Int {
+    if dry.isDryRun {
+      for (key, hold) in zip(keys, try await store.namesOfHolds(on: keys)) {
+        guard let hold else { continue }
+        throw Failure(
+          ExitStatus.failed, "“\(key.printable)” is held by “\(hold.printable)”: release that hold first.")
+      }
+    }
     let count = dry.isDryRun ? keys.count : keys.isEmpty ? 0 : try await store.delete(keys)
     if verbose {
       for key in keys { shared.mention("\(dry.isDryRun ? "would drop" : "dropped") “\(key.printable)”") }

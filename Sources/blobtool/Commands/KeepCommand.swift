@@ -110,7 +110,12 @@ struct KeepCommand: StoreCommand {
       if result.keyCount == 0 { missing.append(key) }
     }
     if dry.isDryRun, all || prefix != nil {
-      for try await entry in store.keys(prefix: prefix ?? "") { add(plan(entry.versionCount, count)) }
+      for try await entry in store.keys(prefix: prefix ?? "") {
+        let result = plan(entry.versionCount, count)
+        let isHeld =
+          result.droppedVersionCount > 0 ? try await store.namesOfHolds(on: [entry.key]) != [nil] : false
+        add(isHeld ? RetentionResult(keyCount: 0, droppedVersionCount: 0) : result)
+      }
     } else if let prefix {
       add(try await store.trimHistory(of: .prefix(prefix), toArchived: count))
     } else if all {

@@ -216,6 +216,137 @@ struct RetentionTests {
     try await store.close()
   }
 
+  @Test("a hold keeps what puts, imports without a state and copies would drop")
+  func heldBesideChanges() async throws {
+    let (place, other) = (try StorePlace(), try StorePlace())
+    let (store, source) = (try await place.opened(), try await other.opened())
+    for store in [store, source] {
+      try await store.set("k", to: Data("1".utf8))
+      try await store.set("free", to: Data("1".utf8))
+    }
+    try await store.hold(.prefix("k"), as: "mine")
+    #expect(try await store.namesOfHolds(on: ["k", "free", "none"]) == ["mine", nil, nil])
+    try await store.set("k", to: Data("2".utf8))
+    try await store.set("free", to: Data("2".utf8))
+    _ = try await store.apply([.put(PutItem(key: "k", data: Data("3".utf8)))])
+    #expect(try await store.versions(of: "k").count == 3)
+    #expect(try await store.versions(of: "free").count == 1)
+    let file = place.temporary.path.string + "/k"
+    try Data("4".utf8).write(to: URL(filePath: file))
+    _ = try await store.importFiles([file], options: ImportOptions(recordsState: false))
+    #expect(try await store.versions(of: "k").count == 4)
+    // A mirror drops neither the key nor its versions.
+    _ = try await source.delete("k")
+    _ = try await source.copy(to: store, options: CopyOptions(isMirror: true, isForced: true))
+    #expect(try await store.versions(of: "k").count == 4)
+    #expect(try await store.versions(of: "free").count == 1)
+    #expect(try await store.releaseHold("mine"))
+    _ = try await source.copy(to: store, options: CopyOptions(isMirror: true, isForced: true))
+    #expect(try await store.versions(of: "k").count == 0)
+    try await store.close()
+    try await source.close()
+  }
+
+  @Test("a copy brings back what a state has, and a mirror drops states")
+  func copies() async throws {
+    let (place, other) = (try StorePlace(), try StorePlace())
+    let (source, target) = (try await place.opened(), try await other.opened())
+    let states = try await importStates(3, "t", place, source)
+    _ = try await source.copy(to: target)
+    #expect(try await target.delete("t/a"))
+    for state in states {
+      await #expect(throws: BlobStorageError.self) { try await target.version(of: "t/a", in: state) }
+    }
+    _ = try await source.copy(to: target)
+    func check() async throws {
+      for (number, state) in states.enumerated() {
+        let version = try #require(try await target.version(of: "t/a", in: state))
+        #expect(try await target.data(for: version.digest) == Data("t \(number)".utf8))
+        #expect(try await target.versions(of: "t/a").contains(version) == (number == 2))
+      }
+    }
+    try await check()
+    _ = try await target.keep(policy { $0.last = 3 }, of: .all)
+    try await check()
+    let restored = try await target.restore("t/a", from: states[0])
+    #expect(restored != nil)
+    // The source forgets what it has dropped.
+    _ = try await source.keep(policy { $0.last = 1 }, of: .all)
+    _ = try await source.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+    try await target.hold(.state(states[1]), as: "mine")
+    _ = try await source.copy(to: target, options: CopyOptions(isMirror: true))
+    #expect(try await target.states().map(\.name) == ["t1", "t2"])
+    #expect(try await target.version(of: "t/a", in: states[1]) != nil)
+    #expect(try await target.releaseHold("mine"))
+    _ = try await source.copy(to: target, options: CopyOptions(isMirror: true))
+    #expect(try await target.states().map(\.name) == ["t2"])
+    #expect(try replacedCount(target, "t/a") == 0)
+    #expect(try await target.version(of: "t/a", in: states[2]) != nil)
+    try await source.close()
+    try await target.close()
+  }
+
+  @Test("drops extended attributes that are stored apart once no version and no folder of a state has them")
+  func attributes() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    let tree = place.temporary.path.string + "/tree"
+    try FileManager.default.createDirectory(atPath: tree + "/d", withIntermediateDirectories: true)
+    try Data("one".utf8).write(to: URL(filePath: tree + "/a"))
+    func value(_ digit: Int) -> String { String(repeating: "\(digit)", count: 3_000) }
+    func setAttribute(_ name: String, _ digit: Int) throws {
+      _ = try run(["setfattr", "-n", "user.long", "-v", value(digit), "\(tree)/\(name)"])
+    }
+    func count() throws -> Int {
+      try store.engine.internalVersions(InternalKey.Purpose.attributes.prefix).count
+    }
+    func keep(_ last: Int) async throws { _ = try await store.keep(policy { $0.last = last }, of: .all) }
+    let options = ImportOptions(prefix: "t/")
+    try setAttribute("a", 1)
+    try setAttribute("d", 2)
+    _ = try await store.importFiles([tree], options: options)
+    try await keep(5)
+    #expect(try count() == 2)
+    try setAttribute("a", 3)
+    _ = try await store.importFiles([tree], options: options)
+    #expect(try count() == 3)
+    do {
+      let lock = try StatesLock.shared(store.engine)
+      try await keep(1)
+      withExtendedLifetime(lock) {}
+    }
+    #expect(try count() == 3)
+    try await keep(1)
+    #expect(try count() == 2)
+    _ = try await store.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+    let out = place.temporary.path.string + "/out"
+    _ = try await store.exportFiles(to: out, options: ExportOptions(prefix: "t/", stripped: "t/"))
+    for (name, digit) in [("a", 3), ("d", 2)] {
+      let found = try run(["getfattr", "-n", "user.long", "--only-values", "--absolute-names", "\(out)/\(name)"])
+      #expect(found == value(digit))
+    }
+    _ = try run(["setfattr", "-x", "user.long", "\(tree)/d"])
+    _ = try await store.importFiles([tree], options: options)
+    try await keep(1)
+    #expect(try count() == 1)
+    _ = try await store.delete("t/a")
+    try await keep(1)
+    #expect(try count() == 0)
+    try await store.close()
+  }
+
+  private func run(_ arguments: [String]) throws -> String {
+    let (process, pipe) = (Process(), Pipe())
+    process.executableURL = URL(filePath: "/usr/bin/env")
+    process.arguments = arguments
+    process.standardOutput = pipe
+    try process.run()
+    let output = try pipe.fileHandleForReading.readToEnd() ?? Data()
+    process.waitUntilExit()
+    #expect(process.terminationStatus == 0, "\(arguments)")
+    return String(decoding: output, as: UTF8.self)
+  }
+
   private func expectHeld(_ name: String, _ body: () async throws -> Void) async {
     do {
       try await body()

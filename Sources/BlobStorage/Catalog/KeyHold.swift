@@ -50,12 +50,11 @@ package struct KeyHold: Hashable, Sendable {
   }
 
   /// - Throws: `unsupportedFormat` or `corrupted` for what is no hold.
-  package init(_ version: InternalVersion) throws(BlobStorageError) {
-    let metadata = version.row.metadata
+  package init(key: [UInt8], metadata: [UInt8]) throws(BlobStorageError) {
     guard metadata.starts(with: Self.tag) else {
       throw BlobStorageError(.unsupportedFormat, "A hold was written by a later build.")
     }
-    name = String(decoding: version.key.dropFirst(2), as: UTF8.self)
+    name = String(decoding: key.dropFirst(2), as: UTF8.self)
     (prefix, isExact, state, time) = try bridge(metadata) { (raw) throws(BlobStorageError) in
       var reader = ByteReader(raw)
       _ = try reader.bytes(Self.tag.count)
@@ -72,75 +71,33 @@ extension BlobStorageError.Code {
   public static let held = Self(rawValue: "held")
 }
 
-extension Engine {
+extension ReadTransaction {
   /// All holds on keys and states.
   package func keyHolds() throws(BlobStorageError) -> [KeyHold] {
-    try internalVersions(InternalKey.Purpose.hold.prefix).map { (version) throws(BlobStorageError) in
-      try KeyHold(version)
+    var holds: [KeyHold] = []
+    try forEachKey(prefix: InternalKey.Purpose.hold.prefix, after: nil) {
+      (key, name) throws(BlobStorageError) in
+      if let row = name.current?.row { holds.append(try KeyHold(key: key, metadata: row.metadata)) }
+      return true
     }
+    return holds
   }
 
-  /// - Throws: `held` if a hold protects one of the keys.
-  func checkHolds(on keys: [[UInt8]]) throws(BlobStorageError) {
-    let holds = try keyHolds()
-    if holds.isEmpty { return }
-    try catalog.read { (transaction) throws(BlobStorageError) in
-      for key in keys {
-        let oldest = try transaction.oldestVersion(ofKey: key)
-        if oldest == nil { continue }
-        if let hold = holds.first(where: { $0.covers(key, oldest: oldest) }) { throw hold.refusal(of: key) }
-      }
+  /// The first of some holds that protects a key, or the record of a state; nil if none does.
+  package func hold(on key: [UInt8], among holds: [KeyHold]) throws(BlobStorageError) -> KeyHold? {
+    if holds.isEmpty { return nil }
+    if key.starts(with: InternalKey.Purpose.state.prefix) {
+      let number = key.dropFirst(2)
+      return holds.first { $0.state.map { Hex.text($0).utf8.elementsEqual(number) } ?? false }
     }
+    let replaced = InternalKey.Purpose.replaced.prefix
+    let key = key.starts(with: replaced) ? Array(key.dropFirst(replaced.count)) : key
+    guard let oldest = try oldestVersion(ofKey: key) else { return nil }
+    return holds.first { $0.covers(key, oldest: oldest) }
   }
 
-  /// - Throws: `held` if a hold protects a key that begins so.
-  func checkHolds(onPrefix prefix: [UInt8]) throws(BlobStorageError) {
-    for hold in try keyHolds() where hold.prefix.starts(with: prefix) || prefix.starts(with: hold.prefix) {
-      let longer = hold.prefix.count > prefix.count ? hold.prefix : prefix
-      try catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachKey(prefix: longer, after: nil) { (key, _) throws(BlobStorageError) in
-          guard hold.covers(key, oldest: try transaction.oldestVersion(ofKey: key)) else { return true }
-          throw hold.refusal(of: key)
-        }
-      }
-    }
-  }
-
-  /// The keys that no hold protects.
-  func withoutHeld(_ keys: [[UInt8]]) throws(BlobStorageError) -> [[UInt8]] {
-    let holds = try keyHolds()
-    if holds.isEmpty { return keys }
-    return try catalog.read { (transaction) throws(BlobStorageError) in
-      var free: [[UInt8]] = []
-      for key in keys {
-        let oldest = try transaction.oldestVersion(ofKey: key)
-        if !holds.contains(where: { $0.covers(key, oldest: oldest) }) { free.append(key) }
-      }
-      return free
-    }
-  }
-
-  /// Drops versions of keys in one commit, relaxed.
-  package func drop(_ versions: [(key: [UInt8], stamps: [Stamp])]) throws(BlobStorageError) {
-    guard !versions.isEmpty else { return }
-    try folder.withReserve { () throws(BlobStorageError) in
-      _ = try writer.commit(on: versions.map(\.key)) { (commit) throws(BlobStorageError) in
-        for (key, stamps) in versions {
-          guard let name = try commit.transaction.nameRow(key) else { continue }
-          var present: [Stamp] = []
-          for stamp in stamps where try commit.transaction.versionRow(of: name, stamp) != nil {
-            present.append(stamp)
-          }
-          if !present.isEmpty { try commit.drop(present, of: key) }
-        }
-      }
-    }
-  }
-}
-
-extension ReadTransaction {
   /// The oldest version of a key, also one that an import has replaced; nil if it has none.
-  fileprivate func oldestVersion(ofKey key: [UInt8]) throws(BlobStorageError) -> Stamp? {
+  private func oldestVersion(ofKey key: [UInt8]) throws(BlobStorageError) -> Stamp? {
     var oldest: Stamp?
     for key in [InternalKey.Purpose.replaced.key(key), key] {
       guard let name = try nameRow(key), let last = try versions(of: name).last else { continue }
