@@ -1,4 +1,5 @@
 import BlobStorage
+import SystemPackage
 
 extension BlobStore {
   /// Stores files and whole trees of files. See ``ImportOptions``.
@@ -9,9 +10,9 @@ extension BlobStore {
     _ paths: [some PathConvertible], options: ImportOptions = ImportOptions(),
     progress: ProgressHandler? = nil, onFile: TransferHandler? = nil
   ) async throws(BlobStorageError) -> ImportReport {
-    let paths = try paths.map { (path) throws(BlobStorageError) in try path.pathText() }
+    let paths = try paths.map { (path) throws(BlobStorageError) in try path.filePath() }
     return try await run { (engine) throws(BlobStorageError) in
-      try engine.watched("import", on: paths.joined(separator: ", "), progress) {
+      try engine.watched("import", on: paths.map(\.string).joined(separator: ", "), progress) {
         (progress) throws(BlobStorageError) in
         try Importer(engine, options, progress, onFile: onFile).run(paths)
       }
@@ -25,9 +26,9 @@ extension BlobStore {
     to folder: some PathConvertible, options: ExportOptions = ExportOptions(),
     progress: ProgressHandler? = nil, onFile: TransferHandler? = nil
   ) async throws(BlobStorageError) -> ExportReport {
-    let folder = try folder.pathText()
+    let folder = try folder.filePath()
     return try await run { (engine) throws(BlobStorageError) in
-      try engine.watched("export", on: folder, progress) { (progress) throws(BlobStorageError) in
+      try engine.watched("export", on: folder.string, progress) { (progress) throws(BlobStorageError) in
         try Exporter(engine, options, progress, onFile).run(folder)
       }
     }

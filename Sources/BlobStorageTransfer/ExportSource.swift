@@ -1,16 +1,8 @@
 import BlobStorage
 import BlobStorageTrees
 
-/// What an export writes, a page at a time: the current versions, or those of a state, and the folders.
+/// What an export writes, a page at a time: the current versions, or those of a state.
 struct ExportSource {
-  /// A folder with its attributes.
-  struct Folder {
-    var key: [UInt8]
-    var mark: FileMark
-    /// Whether the state has nothing in it.
-    var isEmpty: Bool
-  }
-
   private static let countMax = 500
 
   private let engine: Engine
@@ -69,31 +61,5 @@ struct ExportSource {
 
   private func matches(_ key: String) -> Bool {
     patterns.isEmpty || patterns.contains { $0.matches(key) }
-  }
-
-  /// The folders, those above before those below; none if only some keys are exported.
-  static func folders(_ engine: Engine, _ options: ExportOptions) throws(BlobStorageError) -> [Folder] {
-    guard options.restoresAttributes, options.patterns.isEmpty else { return [] }
-    let file = StateFile(engine)
-    var states = options.state.map { [$0] } ?? []
-    if options.state == nil { states = try file.latest(overlapping: options.prefix) }
-    // What was imported last counts.
-    var folders: [[UInt8]: Folder] = [:]
-    for state in states {
-      let walk = try file.walk(state)
-      defer { walk.close() }
-      var last: [UInt8]?
-      while let entry = try walk.next() {
-        // What is in a folder follows it.
-        if let last, entry.key.starts(with: last) { folders[last]?.isEmpty = false }
-        last = nil
-        guard case .folder(let metadata) = entry.content, entry.key.starts(with: options.prefix.utf8),
-          let mark = FileMark(metadata: metadata)
-        else { continue }
-        folders[entry.key] = Folder(key: entry.key, mark: mark, isEmpty: true)
-        last = entry.key
-      }
-    }
-    return folders.values.sorted { $0.key.lexicographicallyPrecedes($1.key) }
   }
 }

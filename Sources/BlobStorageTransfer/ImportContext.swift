@@ -38,7 +38,7 @@ struct ImportContext: Sendable {
     var attributes = FileAttributes(status, isNameEscaped: source.isNameEscaped, owners: owners)
     if let file {
       attributes.extended = try file.withDescriptor { (descriptor) throws(BlobStorageError) in
-        try ExtendedAttributes.read(descriptor, file.path)
+        try ExtendedAttributes.file(descriptor).read(file.path)
       }
     }
     return attributes

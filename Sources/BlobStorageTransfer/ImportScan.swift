@@ -1,4 +1,5 @@
 import BlobStorage
+import SystemPackage
 
 /// What an import has before it: counted before anything is read, so that the progress can say how much is left.
 struct ImportScan {
@@ -22,7 +23,7 @@ struct ImportScan {
   ///   - sourceCountMax: how many files to read are kept.
   ///   - progress: receives the files and bytes found so far, and the file that was just found unchanged.
   static func run(
-    _ paths: [String], _ engine: Engine, _ options: ImportOptions, _ context: ImportContext,
+    _ paths: [FilePath], _ engine: Engine, _ options: ImportOptions, _ context: ImportContext,
     sourceCountMax: Int,
     progress: (_ scan: ImportScan, _ unchanged: (ImportSource, BlobVersion)?) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> ImportScan {

@@ -38,6 +38,14 @@ struct ImportSource: Sendable {
     return try InputFolder.linkTarget(path)
   }
 
+  /// The extended attributes of a symbolic link. Only root can set any, apart from labels that the system sets itself.
+  func linkAttributes(through trail: inout FolderTrail) throws(BlobStorageError) -> [FileAttributes.Extended]
+  {
+    guard OwnerNames.isRoot else { return [] }
+    if let folder { return try folder.linkAttributes(of: relativePath, through: &trail) }
+    return try InputFolder.linkAttributes(path)
+  }
+
   /// Whether it begins like an image, an archive or a film.
   var isCompressed: Bool {
     do throws(BlobStorageError) {

@@ -5,7 +5,7 @@ import SystemPackage
 struct ImportWalk: ~Copyable {
   private let options: ImportOptions
   private let excluded: [ShellPattern]
-  private var paths: ArraySlice<String>
+  private var paths: ArraySlice<FilePath>
   /// The folder under way.
   private var root = FilePath()
   private var walker: DirectoryWalker?
@@ -21,7 +21,7 @@ struct ImportWalk: ~Copyable {
   /// What was left out since it was last taken.
   private(set) var skipped: [SkippedFile] = []
 
-  init(_ paths: [String], _ options: ImportOptions, store: FileIdentity?) {
+  init(_ paths: [FilePath], _ options: ImportOptions, store: FileIdentity?) {
     self.store = store
     self.paths = paths[...]
     self.options = options
@@ -36,12 +36,12 @@ struct ImportWalk: ~Copyable {
       if let item = nextBelowRoot() { return item }
       guard let path = paths.popFirst() else { return nil }
       do throws(BlobStorageError) {
-        if let item = try begin(FilePath(path)) { return item }
+        if let item = try begin(path) { return item }
       } catch {
         // What is wrong with one path is not wrong with the others.
         guard error.path != nil, error.errno != nil, error.code == .io || error.code == .permissionDenied
         else { throw error }
-        skip(path, error.code, error.message, isFailure: true)
+        skip(path.string, error.code, error.message, isFailure: true)
       }
     }
   }
@@ -67,12 +67,12 @@ struct ImportWalk: ~Copyable {
     case .directory: return try walk(path)
     case .regular:
       guard begun.insert(status.identity).inserted else { return nil }
-      return source(path, path.lastComponent?.string ?? "", status).map { .source($0) }
+      return source(path, EscapedName.key(ofLastIn: path), status).map { .source($0) }
     case .symbolicLink:
       // Named by the user, so followed to a folder, as a shell would.
       do throws(BlobStorageError) { return try walk(path) } catch {
         if options.keepsAttributes {
-          return source(path, path.lastComponent?.string ?? "", status).map { .source($0) }
+          return source(path, EscapedName.key(ofLastIn: path), status).map { .source($0) }
         }
         skip(path.string, .notRegular, "it is a symbolic link", isFailure: false)
       }
@@ -84,13 +84,16 @@ struct ImportWalk: ~Copyable {
   private static let otherKind = "it is a device, a socket or a pipe"
 
   /// A file or link that was named.
-  private mutating func source(_ path: FilePath, _ name: String, _ status: FileStatus) -> ImportSource? {
-    let key = options.prefix + name
+  private mutating func source(
+    _ path: FilePath, _ name: (text: String, isEscaped: Bool), _ status: FileStatus
+  ) -> ImportSource? {
+    let key = options.prefix + name.text
     guard key.utf8.count <= BlobLimits.maximumKeyByteCount else {
       skipTooLong(path.string)
       return nil
     }
-    return ImportSource(folder: nil, relativePath: Array(path.string.utf8), key: key, status: status)
+    return ImportSource(
+      folder: nil, relativePath: path.bytes, key: key, isNameEscaped: name.isEscaped, status: status)
   }
 
   /// A file of a list.
@@ -107,7 +110,7 @@ struct ImportWalk: ~Copyable {
       skip(path.string, .invalidArgument, "a key cannot begin with “..”", isFailure: true)
       return nil
     }
-    if isExcluded(name, isFolder: false) { return nil }
+    if isExcluded(name.text, isFolder: false) { return nil }
     guard let source = source(path, name, status), listed.insert(source.key).inserted else { return nil }
     return source
   }
@@ -127,7 +130,7 @@ struct ImportWalk: ~Copyable {
     var attributes = FileAttributes(status, isNameEscaped: isNameEscaped, owners: owners)
     if let descriptor = walker?.entered {
       do throws(BlobStorageError) {
-        attributes.extended = try ExtendedAttributes.read(descriptor.number, root)
+        attributes.extended = try ExtendedAttributes.file(descriptor.number).read(root)
       } catch {
         skip(key, error.code, error.message, isFailure: true)
       }

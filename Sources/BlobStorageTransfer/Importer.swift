@@ -69,7 +69,8 @@ package final class Importer {
 
   }
 
-  package func run(_ paths: [String]) throws(BlobStorageError) -> ImportReport {
+  package func run(_ paths: [some PathConvertible]) throws(BlobStorageError) -> ImportReport {
+    let paths = try paths.map { (path) throws(BlobStorageError) in try path.filePath() }
     let start = Date()
     try engine.checkOpen()
     limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: engine.environment.time)
@@ -91,7 +92,7 @@ package final class Importer {
     }
     if options.recordsState, !options.isDryRun {
       recorder = try StateRecorder(
-        engine, prefix: options.prefix, name: options.stateName, sources: paths,
+        engine, prefix: options.prefix, name: options.stateName, sources: paths.map(\.string),
         created: options.stateDate ?? start)
     }
     // A recorder has it already.
@@ -259,14 +260,16 @@ package final class Importer {
       putOptions.keepsReplaced = options.recordsState
       if source.isLink {
         let target = try source.linkTarget(through: &trail)
-        let attributes = try context.attributes(of: source, source.status, nil)
-        let mark = FileMark(source.status, readFrom: start, attributes)
+        var attributes = try context.attributes(of: source, source.status, nil)
+        attributes?.extended = try source.linkAttributes(through: &trail)
+        var mark = FileMark(source.status, readFrom: start, attributes)
+        let long = try mark.moveLongAttributes(engine)
         putOptions.metadata = mark.metadata
         let item = try engine.memoryPut.prepare(key, Data(target), putOptions, joins: joins)
         if options.comparesContent, let same = try source.sameVersion(item.plan.digest, mark, engine) {
           return .unchanged(same)
         }
-        return .prepared(item, nil)
+        return .prepared(item, long)
       }
       let file = try source.open(through: &trail)
       // A file that grew is found by its status; one that says 0 may have bytes nevertheless, like those of /proc.

@@ -15,21 +15,21 @@ struct KeyCollision {
   }
 
   /// The first collision of an import, in the order of keys; nil if there is none.
-  static func find(_ paths: [String], _ options: ImportOptions) throws(BlobStorageError) -> KeyCollision? {
+  static func find(_ paths: [FilePath], _ options: ImportOptions) throws(BlobStorageError) -> KeyCollision? {
     if options.keepsPaths { return findListed(paths, options) }
     let excluded = options.excluded.map { ShellPattern($0) }
     var begun: Set<FileIdentity> = []
     var folders: [FilePath] = []
     var names: [(name: String, path: FilePath)] = []
-    for path in paths.map({ FilePath($0) }) {
+    for path in paths {
       // A link that was named is followed; what cannot be looked at is reported by the walk.
       guard let status = status(of: path.appending(".")) ?? status(of: path),
         begun.insert(status.identity).inserted
       else { continue }
       if status.kind == .directory {
         folders.append(path.appending("."))
-      } else if status.kind == .regular, let name = path.lastComponent {
-        names.append((name.string, path))
+      } else if status.kind == .regular {
+        names.append((EscapedName.key(ofLastIn: path).text, path))
       }
     }
     guard folders.count + names.count > 1 else { return nil }
@@ -39,15 +39,14 @@ struct KeyCollision {
   }
 
   /// Of a list of files: an absolute path and a relative one may give the same key.
-  private static func findListed(_ paths: [String], _ options: ImportOptions) -> KeyCollision? {
-    let paths = paths.map { FilePath($0) }
+  private static func findListed(_ paths: [FilePath], _ options: ImportOptions) -> KeyCollision? {
     var absolute: [String: FilePath] = [:]
     for path in paths where path.isAbsolute {
-      if let name = options.listedName(of: path) { absolute[name] = path }
+      if let name = options.listedName(of: path)?.text { absolute[name] = path }
     }
     if absolute.isEmpty { return nil }
     for path in paths where path.isRelative {
-      guard let name = options.listedName(of: path), let other = absolute[name],
+      guard let name = options.listedName(of: path)?.text, let other = absolute[name],
         let status = status(of: path), let otherStatus = self.status(of: other),
         status.identity != otherStatus.identity
       else { continue }
@@ -115,10 +114,10 @@ struct KeyCollision {
 
 extension ImportOptions {
   /// The key of a file of a list, without the prefix; nil for a path that leads up.
-  func listedName(of path: FilePath) -> String? {
+  func listedName(of path: FilePath) -> (text: String, isEscaped: Bool)? {
     var path = path.lexicallyNormalized()
     path.root = nil
     guard let first = path.components.first, first.kind == .regular else { return nil }
-    return path.string
+    return EscapedName.key(of: path.bytes)
   }
 }

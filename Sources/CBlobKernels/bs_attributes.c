@@ -9,12 +9,19 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+
+#if defined(__APPLE__)
+#define LINK_FOLDER "/dev/fd"
+#else
+#define LINK_FOLDER "/proc/self/fd"
+#endif
 
 static ssize_t result(ssize_t value) { return value < 0 ? -(ssize_t)errno : value; }
 
@@ -49,6 +56,63 @@ ssize_t bs_remove_attribute(int fd, const char *name) {
   return result(fremovexattr(fd, name, 0));
 #else
   return result(fremovexattr(fd, name));
+#endif
+}
+
+// The calls for links take a path. It leads through the open folder, so that it stays there whatever is renamed meanwhile.
+enum { LINK_PATH_CAPACITY = 4096 + 64 };
+
+static const char *link_path(int directory, const char *name, char *path) {
+  int length =
+    directory == AT_FDCWD || name[0] == '/'
+      ? snprintf(path, LINK_PATH_CAPACITY, "%s", name)
+      : snprintf(path, LINK_PATH_CAPACITY, LINK_FOLDER "/%d/%s", directory, name);
+  return length > 0 && length < LINK_PATH_CAPACITY ? path : NULL;
+}
+
+ssize_t bs_list_link_attributes_at(int directory, const char *name, char *names, size_t capacity) {
+  char memory[LINK_PATH_CAPACITY];
+  const char *path = link_path(directory, name, memory);
+  if (!path) return -ENAMETOOLONG;
+#if defined(__APPLE__)
+  return result(listxattr(path, names, capacity, XATTR_NOFOLLOW));
+#else
+  return result(llistxattr(path, names, capacity));
+#endif
+}
+
+ssize_t bs_get_link_attribute_at(
+  int directory, const char *name, const char *attribute, void *value, size_t capacity) {
+  char memory[LINK_PATH_CAPACITY];
+  const char *path = link_path(directory, name, memory);
+  if (!path) return -ENAMETOOLONG;
+#if defined(__APPLE__)
+  return result(getxattr(path, attribute, value, capacity, 0, XATTR_NOFOLLOW));
+#else
+  return result(lgetxattr(path, attribute, value, capacity));
+#endif
+}
+
+ssize_t bs_set_link_attribute_at(
+  int directory, const char *name, const char *attribute, const void *value, size_t count) {
+  char memory[LINK_PATH_CAPACITY];
+  const char *path = link_path(directory, name, memory);
+  if (!path) return -ENAMETOOLONG;
+#if defined(__APPLE__)
+  return result(setxattr(path, attribute, value, count, 0, XATTR_NOFOLLOW));
+#else
+  return result(lsetxattr(path, attribute, value, count, 0));
+#endif
+}
+
+ssize_t bs_remove_link_attribute_at(int directory, const char *name, const char *attribute) {
+  char memory[LINK_PATH_CAPACITY];
+  const char *path = link_path(directory, name, memory);
+  if (!path) return -ENAMETOOLONG;
+#if defined(__APPLE__)
+  return result(removexattr(path, attribute, XATTR_NOFOLLOW));
+#else
+  return result(lremovexattr(path, attribute));
 #endif
 }
 

@@ -135,6 +135,7 @@ struct TreeTests {
       #expect(try await workshop.expect(1, ["delete", "t/d/b"] + options).errors.contains("“mine”"))
     }
     #expect(try await workshop.expect(1, ["delete", "-n", "--prefix", "t/"]).errors.contains("“mine”"))
+    #expect(try await workshop.expect(1, ["keep", "--up-to", "0", "-n", "t/d/b"]).errors.contains("“mine”"))
     try await workshop.expect(0, ["keep", "--last", "1", "--all"])
     #expect(try await workshop.expect(0, ["states"]).lines.count == 2)
     try await workshop.expect(0, ["hold", "--release", "mine"])
@@ -258,6 +259,110 @@ struct TreeTests {
       """)
     #expect(
       outcome.lines == ["wrong", "right", "right", "600 2", "644 2"], "\(outcome.text) \(outcome.errors)")
+  }
+
+  /// Runs shell text as a user that is not root, in a folder of that user's.
+  private func shellOfUser(_ workshop: Workshop, _ text: String) async throws -> Outcome {
+    try workshop.write(
+      Data("cd own; export BLOBTOOL_STORE=$PWD/store; $TOOL init -q > /dev/null; \(text)".utf8), to: "script")
+    return try await workshop.shell(
+      """
+      chmod 755 .; mkdir own; run=; if [ $(id -u) = 0 ]; then chown 65534 own; run="setpriv --reuid 65534 --regid 65534 --clear-groups"; fi
+      $run bash script; chmod -R u+w own
+      """)
+  }
+
+  @Test("are written into read-only folders of one's own, which are read-only again afterwards")
+  func readOnlyFolders() async throws {
+    let workshop = try await Workshop()
+    let outcome = try await shellOfUser(
+      workshop,
+      """
+      mkdir -p tree/ro/deep; echo 1 > tree/ro/a; echo 1 > tree/ro/deep/b; chmod 555 tree/ro/deep tree/ro
+      $TOOL import tree --prefix t -q > /dev/null; $TOOL export t/ out --strip t/ -q > /dev/null || echo failed
+      chmod 755 tree/ro; echo 22 > tree/ro/a; echo n > tree/ro/n; ln -s a tree/ro/l; ln tree/ro/n tree/ro/m; mkdir tree/ro/new
+      chmod 555 tree/ro; $TOOL import tree --prefix t -q > /dev/null
+      $TOOL export t/ out --strip t/ --overwrite -q > /dev/null || echo failed
+      rsync -rlptH --delete -n -i tree/ out/; stat -c %a out/ro out/ro/deep; ls -A out/ro | tr '\\n' ' '
+      # Of keys that no state has.
+      mkdir -p other/k; chmod 555 other/k; echo v | $TOOL put k/x -q > /dev/null
+      $TOOL export k/ other -q > /dev/null || echo failed
+      stat -c %a other/k; ls -A other/k
+      # What an export has left there that was killed.
+      chmod 755 other/k; : > other/k/.blobstorage-mode-555.partial; echo v | $TOOL put k/y -q > /dev/null
+      $TOOL export k/ other -q > /dev/null || echo failed
+      stat -c %a other/k; ls -A other/k
+      """)
+    #expect(
+      outcome.lines == ["555", "555", "a deep l m n new 555", "x", "555", "x", "y"],
+      "\(outcome.text) \(outcome.errors)")
+  }
+
+  @Test("replace files by folders and empty folders by files with --overwrite, and nothing outside")
+  func otherKinds() async throws {
+    let workshop = try await Workshop()
+    _ = try await workshop.shell(
+      """
+      mkdir -p tree/dir tree/empty outside; echo f > tree/file; echo x > tree/dir/x; ln -s dir tree/link; echo safe > outside/s
+      mkdir -p out/file out/link; echo o > out/dir; ln -s ../outside out/empty
+      """)
+    try await workshop.expect(0, ["import", "tree", "--prefix", "t"])
+    let export = ["export", "t/", "out", "--strip", "t/"]
+    try await workshop.expect(1, export)
+    #expect(try await workshop.shell("cat out/dir; ls -l out/file out/link | wc -l").lines.first == "o")
+    try await workshop.expect(0, export + ["--overwrite"])
+    #expect(try await differences(workshop, "tree", "out") == [])
+    // A folder that is not empty stays.
+    _ = try await workshop.shell(
+      "rm out/file; mkdir out/file; echo mine > out/file/mine; rm -r out/dir; ln -s ../outside out/dir")
+    let outcome = try await workshop.expect(1, export + ["--overwrite"])
+    #expect(outcome.errors.contains("not empty") && outcome.errors.contains("t/file"))
+    #expect(
+      try await workshop.shell("cat out/file/mine; test -L out/dir || cat out/dir/x; ls -R outside").lines
+        == ["mine", "x", "outside:", "s"])
+    // What the export itself has written is not replaced: keys of a file that has become a folder.
+    _ = try await workshop.shell("rm -r out tree/file; mkdir tree/file; echo y > tree/file/y")
+    try await workshop.expect(0, ["import", "tree", "--prefix", "t"])
+    let double = try await workshop.expect(1, export + ["--overwrite"])
+    #expect(double.errors.contains("t/file/y"))
+    #expect(try await workshop.shell("cat out/file").lines == ["f"])
+    try await workshop.expect(0, export + ["--overwrite", "--at", "latest"])
+    #expect(try await differences(workshop, "tree", "out") == [])
+  }
+
+  @Test("have paths that are not UTF-8, as arguments and in lists")
+  func rawPaths() async throws {
+    let workshop = try await Workshop()
+    let outcome = try await workshop.shell(
+      #"""
+      mkdir $'r\xff'; echo 1 > $'r\xff/a'; echo 2 > $'n\xfe'; echo 3 > $'r\xff/s\xfd'; echo 4 > $'r\xff/t\xfc'
+      printf 't\xfc\n' > patterns
+      $TOOL import $'r\xff' $'n\xfe' --prefix p/ --exclude=$'s\xfd' --exclude-from patterns -q > /dev/null; echo $?
+      printf 'n\xfe\0./r\xff/s\xfd\0' | $TOOL import --files-from - -0 --prefix q/ -q > /dev/null; echo $?
+      $TOOL export p/ $'out\xff' --strip p/ -q > /dev/null; echo $?; cat $'out\xff/a' $'out\xff/n\xfe'; ls $'out\xff' | wc -l
+      $TOOL export q/ out --strip q/ -q > /dev/null; echo $?; cat $'out/n\xfe' $'out/r\xff/s\xfd'
+      for wrong in "put" "export --strip" "import --prefix"; do $TOOL $wrong $'\xff' $'n\xfe' 2> /dev/null; echo $?; done
+      """#)
+    #expect(
+      outcome.lines == ["0", "0", "0", "1", "2", "2", "0", "2", "3", "64", "64", "64"],
+      "\(outcome.text) \(outcome.errors)")
+  }
+
+  @Test("have links with extended attributes, which only root can set")
+  func attributesOfLinks() async throws {
+    guard geteuid() == 0 else { return }
+    let workshop = try await Workshop()
+    let outcome = try await workshop.shell(
+      """
+      mkdir tree; ln -s nowhere tree/l; ln -s nowhere tree/m; setfattr -h -n trusted.note -v text tree/l || exit 9
+      setfattr -h -n trusted.long -v $(head -c 3000 /dev/zero | tr '\\0' q) tree/m
+      """)
+    if outcome.status == 9 { return }
+    try await workshop.expect(0, ["import", "tree"])
+    try await workshop.expect(0, ["export", "out"])
+    #expect(
+      try await workshop.shell("getfattr -h -n trusted.note --only-values out/l").text == "text")
+    #expect(try await differences(workshop, "tree", "out") == [])
   }
 
   @Test("of several prefixes are not taken for each other, and a hold on one of all keys stops no retention")

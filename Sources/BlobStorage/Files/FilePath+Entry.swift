@@ -22,6 +22,9 @@ extension FilePath {
     return FilePath(platformString: text)
   }
 
+  /// The path as the system has it, which need not be UTF-8.
+  package var bytes: [UInt8] { text.map { UInt8(bitPattern: $0) } }
+
   /// The characters without the zero behind them.
   private var text: [CChar] {
     withPlatformString { text in

@@ -9,6 +9,14 @@ public protocol PathConvertible: Sendable {
   func pathText() throws(BlobStorageError) -> String
 }
 
+extension PathConvertible {
+  /// The path as the system has it. That of a `FilePath` need not be UTF-8.
+  package func filePath() throws(BlobStorageError) -> FilePath {
+    if let path = self as? FilePath { return path }
+    return FilePath(try pathText())
+  }
+}
+
 extension String: PathConvertible {
   public func pathText() throws(BlobStorageError) -> String { self }
 }

@@ -1,3 +1,6 @@
+import BlobStorage
+import SystemPackage
+
 /// File names in keys. A key is UTF-8, the name of a file any bytes but NUL and `/`.
 ///
 /// A byte that is no part of a UTF-8 character becomes the character U+FFFD and two hexadecimal digits: `caf\xE9` has the
@@ -27,6 +30,11 @@ public enum EscapedName {
       rest = rest.dropFirst(count)
     }
     return (String(decoding: escaped, as: UTF8.self), true)
+  }
+
+  /// The same of the last component of a path.
+  static func key(ofLastIn path: FilePath) -> (text: String, isEscaped: Bool) {
+    key(of: path.lastComponent.map { FilePath(root: nil, [$0]).bytes } ?? [])
   }
 
   /// The path that a part of a key stands for; nil if it was not escaped like this.

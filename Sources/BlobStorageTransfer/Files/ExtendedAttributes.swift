@@ -2,23 +2,24 @@ import BlobStorage
 import CBlobKernels
 import SystemPackage
 
-/// Reads and writes the extended attributes of an open file or folder.
+/// The extended attributes of an open file or folder, or of a symbolic link.
 enum ExtendedAttributes {
+  case file(Int32)
+  case link([CChar], directory: Int32)
+
   /// All that this user may read, by name; none where the file system has none.
-  static func read(
-    _ descriptor: Int32, _ path: @autoclosure () -> FilePath
-  ) throws(BlobStorageError) -> [FileAttributes.Extended] {
+  func read(_ path: @autoclosure () -> FilePath) throws(BlobStorageError) -> [FileAttributes.Extended] {
     // Nearly all files have none, which one call says.
-    let count = uninterrupted { bs_list_attributes(descriptor, nil, 0) }
+    let count = uninterrupted { list(nil, 0) }
     if count <= 0 { return [] }
-    let list = try filled(count, path()) { bs_list_attributes(descriptor, $0, $1) }
+    let names = try Self.filled(count, path()) { list($0, $1) }
     var extended: [FileAttributes.Extended] = []
-    for name in list.split(separator: 0) {
+    for name in names.split(separator: 0) {
       let text = [CChar](terminating: name.map { UInt8(bitPattern: $0) })
-      let count = uninterrupted { bs_get_attribute(descriptor, text, nil, 0) }
+      let count = uninterrupted { get(text, nil, 0) }
       // Every user sees the names of some that only root can read.
       if count < 0 { continue }
-      let value = try filled(count, path()) { bs_get_attribute(descriptor, text, $0, $1) }
+      let value = try Self.filled(count, path()) { get(text, $0, $1) }
       extended.append(
         FileAttributes.Extended(
           name: name.map { UInt8(bitPattern: $0) }, value: value.map { UInt8(bitPattern: $0) }))
@@ -29,24 +30,51 @@ enum ExtendedAttributes {
   /// Makes the extended attributes those given. What this user may not set stays as it is.
   ///
   /// - Returns: names that could not be set.
-  static func write(
-    _ extended: [FileAttributes.Extended], _ descriptor: Int32, _ path: @autoclosure () -> FilePath
+  func write(
+    _ extended: [FileAttributes.Extended], _ path: @autoclosure () -> FilePath
   ) throws(BlobStorageError) -> [String] {
     var failed: [String] = []
-    let known = try read(descriptor, path())
+    let known = try read(path())
     if known == extended { return [] }
     for attribute in known where !extended.contains(where: { $0.name == attribute.name }) {
-      _ = uninterrupted { bs_remove_attribute(descriptor, [CChar](terminating: attribute.name)) }
+      _ = uninterrupted { remove([CChar](terminating: attribute.name)) }
     }
     for attribute in extended where !known.contains(attribute) {
       let outcome = uninterrupted {
-        attribute.value.withUnsafeBytes {
-          bs_set_attribute(descriptor, [CChar](terminating: attribute.name), $0.baseAddress, $0.count)
-        }
+        attribute.value.withUnsafeBytes { set([CChar](terminating: attribute.name), $0) }
       }
       if outcome < 0 { failed.append(String(decoding: attribute.name, as: UTF8.self)) }
     }
     return failed
+  }
+
+  private func list(_ names: UnsafeMutablePointer<CChar>?, _ capacity: Int) -> Int {
+    switch self {
+    case .file(let descriptor): bs_list_attributes(descriptor, names, capacity)
+    case .link(let link, let directory): bs_list_link_attributes_at(directory, link, names, capacity)
+    }
+  }
+
+  private func get(_ name: [CChar], _ value: UnsafeMutableRawPointer?, _ capacity: Int) -> Int {
+    switch self {
+    case .file(let descriptor): bs_get_attribute(descriptor, name, value, capacity)
+    case .link(let link, let directory): bs_get_link_attribute_at(directory, link, name, value, capacity)
+    }
+  }
+
+  private func set(_ name: [CChar], _ value: UnsafeRawBufferPointer) -> Int {
+    switch self {
+    case .file(let descriptor): bs_set_attribute(descriptor, name, value.baseAddress, value.count)
+    case .link(let link, let directory):
+      bs_set_link_attribute_at(directory, link, name, value.baseAddress, value.count)
+    }
+  }
+
+  private func remove(_ name: [CChar]) -> Int {
+    switch self {
+    case .file(let descriptor): bs_remove_attribute(descriptor, name)
+    case .link(let link, let directory): bs_remove_link_attribute_at(directory, link, name)
+    }
   }
 
   /// What a call writes into room for `count` bytes, or more if it takes more by now.

@@ -61,6 +61,21 @@ package final class InputFolder: Sendable {
     }.get()
   }
 
+  /// The extended attributes of a symbolic link below the folder.
+  func linkAttributes(
+    of bytes: [UInt8], through trail: inout FolderTrail
+  ) throws(BlobStorageError) -> [FileAttributes.Extended] {
+    let folder = try folder(of: bytes, through: &trail)
+    return try ExtendedAttributes.link(FolderTrail.name(in: bytes), directory: folder.number).read(
+      path.appending(bytes: bytes))
+  }
+
+  /// The extended attributes of a symbolic link that was named.
+  static func linkAttributes(_ path: FilePath) throws(BlobStorageError) -> [FileAttributes.Extended] {
+    let name = path.withPlatformString { Array(UnsafeBufferPointer(start: $0, count: bs_length($0) + 1)) }
+    return try ExtendedAttributes.link(name, directory: bs_working_directory()).read(path)
+  }
+
   private static func linkTarget(
     _ directory: Int32, _ name: [CChar], _ path: @autoclosure () -> FilePath
   ) throws(BlobStorageError) -> [UInt8] {

@@ -36,8 +36,10 @@ package struct OutputFile: ~Copyable {
     let directory = try folder.folder(of: relativePath, through: &trail)
     let temporaryName = folder.nextTemporaryName()
     let options = Int32(BS_OPEN_WRITE | BS_OPEN_CREATE | BS_OPEN_EXCLUSIVE)
-    let descriptor = try OwnedDescriptor.open(
-      directory.number, temporaryName, folder.path.appending(bytes: relativePath), options, "write")
+    let descriptor = try folder.retrying(in: directory, relativePath) { () throws(BlobStorageError) in
+      try OwnedDescriptor.open(
+        directory.number, temporaryName, folder.path.appending(bytes: relativePath), options, "write")
+    }
     // Another export does not remove what is locked.
     _ = uninterrupted { bs_lock(descriptor.number, 1, 0) }
     self.folder = folder
@@ -155,11 +157,7 @@ package struct OutputFile: ~Copyable {
       _ = try systemCall("sync", path) { bs_sync_data(number) }
       folder.tell(.synced)
     }
-    _ = try systemCall("write", path) {
-      overwriting
-        ? bs_rename_at(directory, temporaryName, directory, name)
-        : bs_rename_without_replacing_at(directory, temporaryName, directory, name)
-    }
+    try folder.rename(temporaryName, to: name, in: directory, overwriting: overwriting, path)
     folder.tell(.named)
     isCommitted = true
     if isDurable { _ = try systemCall("sync the folder of", path) { bs_sync_all(directory) } }

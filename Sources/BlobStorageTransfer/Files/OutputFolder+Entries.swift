@@ -41,9 +41,10 @@ extension OutputFolder {
   func setAttributes(_ attributes: RestoredAttributes, ofFolder bytes: [UInt8]) throws(BlobStorageError)
     -> Bool
   {
-    if bytes.isEmpty { return try attributes.apply(to: descriptor.number, path) }
     var trail = FolderTrail()
-    let folder = try folder(of: bytes + Array("/x".utf8), through: &trail)
+    var folder = descriptor
+    if !bytes.isEmpty { folder = try self.folder(of: bytes + Array("/x".utf8), through: &trail) }
+    try settle(folder, path.appending(bytes: bytes))
     return try attributes.apply(to: folder.number, path.appending(bytes: bytes))
   }
 
@@ -53,15 +54,15 @@ extension OutputFolder {
     _ body: (_ directory: Int32, _ temporaryName: [CChar]) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     guard FolderTrail.leadsDown(bytes) else { throw Self.escapes(path.appending(bytes: bytes)) }
-    let directory = try folder(of: bytes, through: &trail).number
+    let folder = try folder(of: bytes, through: &trail)
+    let directory = folder.number
     let (name, temporaryName) = (FolderTrail.name(in: bytes), nextTemporaryName())
     do throws(BlobStorageError) {
-      let result = try body(directory, temporaryName)
-      _ = try systemCall("write", path.appending(bytes: bytes)) {
-        overwriting
-          ? bs_rename_at(directory, temporaryName, directory, name)
-          : bs_rename_without_replacing_at(directory, temporaryName, directory, name)
+      let result = try retrying(in: folder, bytes) { () throws(BlobStorageError) in
+        try body(directory, temporaryName)
       }
+      try rename(
+        temporaryName, to: name, in: directory, overwriting: overwriting, path.appending(bytes: bytes))
       // Renaming one name of a file to another of the same file leaves both.
       _ = bs_remove_at(directory, temporaryName)
       return result

@@ -5,6 +5,14 @@ import SystemPackage
 
 /// A folder of the user's below which files are written, and never outside, whatever symbolic links stand in it.
 package final class OutputFolder: Sendable {
+  /// What an export may do to what is there.
+  struct Rules: Sendable {
+    /// Whether it writes into read-only folders of this user, which become writable until ``restoreModes()``.
+    var entersReadOnly = false
+    /// Whether a file or link at that path may be replaced by a folder, and an empty folder by a file or link; nil for none.
+    var replaces: (@Sendable (_ path: ArraySlice<UInt8>) -> Bool)?
+  }
+
   package let path: FilePath
   let descriptor: OwnedDescriptor
   private let excluded: FileIdentity?
@@ -14,23 +22,34 @@ package final class OutputFolder: Sendable {
   /// Folders in which files of processes that died were looked for.
   private let cleaned = Mutex<Set<FileIdentity>>([])
   private let temporaryCount = Atomic<UInt64>(0)
+  let rules: Rules
+  /// Folders that this export has made writable.
+  let readOnlyFolders = Mutex<[FileIdentity: ReadOnlyFolder]>([:])
   /// Told by debug builds of what is done for a file, in that order: no file shows that.
   private let observer: (@Sendable (OutputFile.Step) -> Void)?
 
   /// Opens an existing folder; it may itself be reached through a symbolic link, as the user's own choice.
   ///
   /// - Parameter excluded: a folder below it that nothing is written into.
-  package init(
+  package convenience init(
     _ path: FilePath, excluding excluded: FileIdentity? = nil,
     observer: (@Sendable (OutputFile.Step) -> Void)? = nil
   ) throws(BlobStorageError) {
+    try self.init(path, excluding: excluded, Rules(), observer: observer)
+  }
+
+  init(
+    _ path: FilePath, excluding excluded: FileIdentity?, _ rules: Rules,
+    observer: (@Sendable (OutputFile.Step) -> Void)? = nil
+  ) throws(BlobStorageError) {
+    self.rules = rules
     let path = try path.absolute()
     self.excluded = excluded
     self.observer = observer
     let options = Int32(BS_OPEN_DIRECTORY | BS_OPEN_FOLLOW)
     self.path = path
     descriptor = try .open(bs_working_directory(), path, path, options, "open the folder")
-    try removePartial(in: descriptor)
+    try removePartial(in: descriptor, [])
   }
 
   /// The folder that holds a file; creates what is missing on the way (0700).
@@ -41,16 +60,45 @@ package final class OutputFolder: Sendable {
   ) throws(BlobStorageError) -> OwnedDescriptor {
     try trail.folder(of: relativePath, below: descriptor) { (above, name, bytes) throws(BlobStorageError) in
       var path: FilePath { self.path.appending(bytes: bytes) }
-      let created = uninterrupted { bs_create_directory_at(above.number, name) }
-      if created < 0 && created != -Int(Errno.fileExists.rawValue) {
-        throw .systemCall("create the folder", path: path, errno: Int32(-created))
+      let isNew = try create(name, in: above, bytes)
+      let folder: OwnedDescriptor
+      do throws(BlobStorageError) {
+        folder = try .open(above.number, name, path, Int32(BS_OPEN_DIRECTORY), "enter the folder")
+      } catch {
+        let errno = error.errno.map(Errno.init(rawValue:))
+        guard errno == .notDirectory || errno == .tooManySymbolicLinkLevels else { throw error }
+        guard rules.replaces?(bytes) == true else {
+          let remedy =
+            rules.replaces == nil
+            ? "overwriting replaces it"
+            : "another key of the export is written there, so export a state"
+          throw BlobStorageError(
+            .io, "\(path.string) is not a folder: \(remedy)", path: path.string, errno: error.errno)
+        }
+        // Removes a file or link, and never a folder.
+        try retrying(in: above, bytes) { () throws(BlobStorageError) in
+          _ = try systemCall("replace", path) { bs_remove_at(above.number, name) }
+        }
+        _ = try create(name, in: above, bytes)
+        folder = try .open(above.number, name, path, Int32(BS_OPEN_DIRECTORY), "enter the folder")
       }
-      let folder = try OwnedDescriptor.open(
-        above.number, name, path, Int32(BS_OPEN_DIRECTORY), "enter the folder")
       // What was created just now is empty.
-      if created < 0 { try removePartial(in: folder) }
+      if !isNew { try removePartial(in: folder, bytes) }
       try Self.check(folder, path, isNot: excluded)
       return folder
+    }
+  }
+
+  /// Creates a folder, unless something of that name is there; false then.
+  private func create(
+    _ name: [CChar], in above: OwnedDescriptor, _ bytes: ArraySlice<UInt8>
+  ) throws(BlobStorageError) -> Bool {
+    try retrying(in: above, bytes) { () throws(BlobStorageError) in
+      let created = uninterrupted { bs_create_directory_at(above.number, name) }
+      if created < 0, created != -Int(Errno.fileExists.rawValue) {
+        throw .systemCall("create the folder", path: path.appending(bytes: bytes), errno: Int32(-created))
+      }
+      return created >= 0
     }
   }
 
@@ -71,7 +119,9 @@ package final class OutputFolder: Sendable {
   }
 
   /// Removes what exports have left that were killed. One that is alive has locked its files.
-  private func removePartial(in folder: OwnedDescriptor) throws(BlobStorageError) {
+  private func removePartial(
+    in folder: OwnedDescriptor, _ bytes: ArraySlice<UInt8>
+  ) throws(BlobStorageError) {
     let identity = try folder.status(path).identity
     guard cleaned.withLock({ $0.insert(identity).inserted }) else { return }
     let duplicate = Int32(try systemCall("list", path) { bs_duplicate(folder.number) })
@@ -79,6 +129,12 @@ package final class OutputFolder: Sendable {
     where !name.starts(with: temporaryPrefix.utf8) && name.starts(with: Self.temporaryBeginning.utf8)
       && name.suffix(Self.temporaryEnd.utf8.count).elementsEqual(Self.temporaryEnd.utf8)
     {
+      if let permissions = ReadOnlyFolder.permissions(inMark: name) {
+        readOnlyFolders.withLock {
+          $0[identity] = ReadOnlyFolder(path: Array(bytes), permissions: permissions)
+        }
+        continue
+      }
       let text = [CChar](terminating: name)
       let opened = uninterrupted { bs_open_at(folder.number, text, 0) }
       if opened >= 0 {
@@ -89,6 +145,30 @@ package final class OutputFolder: Sendable {
         _ = bs_remove_at(folder.number, text)
       }
     }
+  }
+
+  /// Gives what was made under a temporary name its own name.
+  func rename(
+    _ temporaryName: [CChar], to name: [CChar], in directory: Int32, overwriting: Bool,
+    _ path: @autoclosure () -> FilePath
+  ) throws(BlobStorageError) {
+    func renamed() -> Int {
+      overwriting
+        ? bs_rename_at(directory, temporaryName, directory, name)
+        : bs_rename_without_replacing_at(directory, temporaryName, directory, name)
+    }
+    var outcome = uninterrupted(renamed)
+    if outcome == -Int(Errno.isDirectory.rawValue), rules.replaces != nil {
+      // Removes an empty folder, and no other.
+      let removed = uninterrupted { bs_remove_directory_at(directory, name) }
+      if removed == -Int(Errno.directoryNotEmpty.rawValue) || removed == -Int(Errno.fileExists.rawValue) {
+        throw BlobStorageError(
+          .io, "\(path().string) is a folder that is not empty: move it away, and export again",
+          path: path().string)
+      }
+      if removed >= 0 { outcome = uninterrupted(renamed) }
+    }
+    if outcome < 0 { throw .systemCall("write", path: path(), errno: Int32(-outcome)) }
   }
 
   func tell(_ step: OutputFile.Step) {

@@ -21,7 +21,7 @@ struct RestoredAttributes: Sendable {
       let numbers = owners.numbers(of: owner)
       isComplete = uninterrupted { bs_set_owner(descriptor, numbers.user, numbers.group) } >= 0
     }
-    if try !ExtendedAttributes.write(extended, descriptor, path()).isEmpty { isComplete = false }
+    if try !ExtendedAttributes.file(descriptor).write(extended, path()).isEmpty { isComplete = false }
     let permissions = UInt32(attributes.permissions)
     let areSet = try [
       Self.change("set the permissions of", path()) { bs_set_permissions(descriptor, permissions) },
@@ -44,7 +44,7 @@ struct RestoredAttributes: Sendable {
     return false
   }
 
-  /// The same for a symbolic link, which has an owner and a time.
+  /// The same for a symbolic link, which has no mode.
   func apply(
     toLink name: [CChar], in directory: Int32, _ path: @autoclosure () -> FilePath
   ) throws(BlobStorageError) -> Bool {
@@ -52,6 +52,11 @@ struct RestoredAttributes: Sendable {
     if let owners, let owner = attributes.owner {
       let numbers = owners.numbers(of: owner)
       isComplete = uninterrupted { bs_set_link_owner_at(directory, name, numbers.user, numbers.group) } >= 0
+    }
+    if !extended.isEmpty,
+      try !ExtendedAttributes.link(name, directory: directory).write(extended, path()).isEmpty
+    {
+      isComplete = false
     }
     _ = try systemCall("set the time of", path()) {
       bs_set_link_modified_at(directory, name, modified.seconds, modified.nanoseconds)

@@ -91,6 +91,13 @@ ssize_t bs_list_attributes(int fd, char *names, size_t capacity);
 ssize_t bs_get_attribute(int fd, const char *name, void *value, size_t capacity);
 ssize_t bs_set_attribute(int fd, const char *name, const void *value, size_t count);
 ssize_t bs_remove_attribute(int fd, const char *name);
+// The same of a symbolic link. On Linux, of one in a folder, they need /proc: -ENOENT without.
+ssize_t bs_list_link_attributes_at(int directory, const char *name, char *names, size_t capacity);
+ssize_t bs_get_link_attribute_at(
+  int directory, const char *name, const char *attribute, void *value, size_t capacity);
+ssize_t bs_set_link_attribute_at(
+  int directory, const char *name, const char *attribute, const void *value, size_t count);
+ssize_t bs_remove_link_attribute_at(int directory, const char *name, const char *attribute);
 ssize_t bs_set_owner(int fd, uint32_t user, uint32_t group);
 ssize_t bs_set_link_owner_at(int directory, const char *name, uint32_t user, uint32_t group);
 ssize_t bs_set_link_modified_at(int directory, const char *name, int64_t seconds, int32_t nanoseconds);

@@ -1,0 +1,113 @@
+import BlobStorage
+import BlobStorageTrees
+
+/// The folders of an export: those of the state, or of the last states that have keys with the prefix.
+struct ExportedFolders {
+  /// A folder with its attributes.
+  private struct Folder {
+    var key: [UInt8]
+    var mark: FileMark
+    /// Whether the state has nothing in it.
+    var isEmpty: Bool
+  }
+
+  private let engine: Engine
+  private let options: ExportOptions
+  /// Those above before those below; none if only some keys are exported.
+  private var folders: [Folder] = []
+  /// States without which the folders are not all: they cannot be read.
+  private(set) var unreadable: [SkippedFile] = []
+
+  init(_ engine: Engine, _ options: ExportOptions) throws(BlobStorageError) {
+    self.engine = engine
+    self.options = options
+    guard options.restoresAttributes, options.patterns.isEmpty else { return }
+    let file = StateFile(engine)
+    var states = options.state.map { [$0] } ?? []
+    if options.state == nil { states = try file.latest(overlapping: options.prefix) }
+    // What was imported last counts.
+    var found: [[UInt8]: Folder] = [:]
+    for state in states {
+      do throws(BlobStorageError) { try Self.read(file.walk(state), options, &found) } catch {
+        // Files have their attributes themselves.
+        guard error.code == .corrupted || error.code == .unsupportedFormat, options.state == nil else {
+          throw error
+        }
+        unreadable.append(
+          SkippedFile(
+            path: state.text, code: error.code,
+            reason: "the folders of state \(state.text) cannot be read: \(error.message)", isFailure: true))
+      }
+    }
+    folders = found.values.sorted { $0.key.lexicographicallyPrecedes($1.key) }
+  }
+
+  private static func read(
+    _ walk: StateWalk, _ options: ExportOptions, _ folders: inout [[UInt8]: Folder]
+  ) throws(BlobStorageError) {
+    defer { walk.close() }
+    var last: [UInt8]?
+    while let entry = try walk.next() {
+      // What is in a folder follows it.
+      if let last, entry.key.starts(with: last) { folders[last]?.isEmpty = false }
+      last = nil
+      guard case .folder(let metadata) = entry.content, entry.key.starts(with: options.prefix.utf8),
+        let mark = FileMark(metadata: metadata)
+      else { continue }
+      folders[entry.key] = Folder(key: entry.key, mark: mark, isEmpty: true)
+      last = entry.key
+    }
+  }
+
+  var isEmpty: Bool { folders.isEmpty }
+
+  /// Their paths in the export.
+  var paths: Set<[UInt8]> { Set(folders.compactMap(path)) }
+
+  /// Nil for one above the exported folder, which is not its concern.
+  private func path(of folder: Folder) -> [UInt8]? {
+    var key = folder.key
+    if key.last == UInt8(ascii: "/") { key.removeLast() }
+    if folder.key.count <= options.stripped.utf8.count, options.stripped.utf8.starts(with: folder.key) {
+      return folder.key.elementsEqual(options.stripped.utf8) || key.elementsEqual(options.stripped.utf8)
+        ? [] : nil
+    }
+    let text = String(decoding: key, as: UTF8.self)
+    return VersionWriter.path(of: text, folder.mark.attributes, options).flatMap {
+      $0.isEmpty || FolderTrail.leadsDown($0) ? $0 : nil
+    }
+  }
+
+  /// Gives folders their attributes, those below before those above: what is written changes the times of folders.
+  func restore(
+    below target: OutputFolder, _ owners: OwnerNames?, _ report: inout ExportReport
+  ) throws(BlobStorageError) {
+    let written = try InputFolder(target.path)
+    for folder in folders.reversed() {
+      try CancellationFlag.check()
+      guard let attributes = folder.mark.attributes, let path = path(of: folder) else { continue }
+      do throws(BlobStorageError) {
+        var trail = FolderTrail()
+        if !folder.isEmpty, !path.isEmpty,
+          try written.status(of: path, through: &trail)?.kind != .directory
+        {
+          continue
+        }
+        let restored = RestoredAttributes(
+          attributes: attributes, extended: try folder.mark.extendedAttributes(engine),
+          modified: folder.mark.modified, owners: owners)
+        if try !target.setAttributes(restored, ofFolder: path) { report.incompleteCount += 1 }
+        report.folderCount += 1
+      } catch {
+        let skipped = SkippedFile(
+          path: String(decoding: folder.key, as: UTF8.self), code: error.code, reason: error.message,
+          isFailure: true)
+        switch error.code {
+        case .noSpace, .cancelled, .closed: throw error
+        case .corrupted: report.damaged.append(skipped)
+        default: report.skipped.append(skipped)
+        }
+      }
+    }
+  }
+}
