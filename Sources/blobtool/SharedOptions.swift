@@ -118,6 +118,7 @@ struct SharedOptions: ParsableArguments {
 
   private func storePath() throws -> String {
     let path = store ?? ProcessInfo.processInfo.environment["BLOBTOOL_STORE"] ?? ""
+    try RawText.check([path, state ?? ""])
     guard !path.isEmpty else {
       throw ValidationError("no store is named: give --store PATH or set BLOBTOOL_STORE")
     }

@@ -14,16 +14,25 @@ enum StandardDescriptors {
     }
   }
 
-  /// The arguments after the tool's name.
+  /// The arguments after the tool's name. One that is not UTF-8 is a ``RawText``.
   ///
-  /// - Throws: `ValidationError` for one that is not UTF-8: repaired, it would name another key.
+  /// - Throws: `ValidationError` for such an argument of a command that takes no paths of users' files.
   static func arguments() throws -> [String] {
     var arguments: [String] = []
     for index in 1..<max(1, Int(CommandLine.argc)) {
-      guard let bytes = CommandLine.unsafeArgv[index] else { break }
-      guard let text = String(validatingCString: bytes) else {
-        throw ValidationError("argument \(index) is not UTF-8")
+      guard let argument = CommandLine.unsafeArgv[index] else { break }
+      let bytes = UnsafeBufferPointer(start: argument, count: strlen(argument)).map { UInt8(bitPattern: $0) }
+      // The name of an option stays readable.
+      let end =
+        bytes.starts(with: "--".utf8) ? bytes.firstIndex(of: UInt8(ascii: "=")).map { $0 + 1 } ?? 0 : 0
+      let text = String(decoding: bytes[..<end], as: UTF8.self) + RawText.text(of: bytes[end...])
+      if !RawText.isRaw(text), !text.utf8.contains(0) {
+        arguments.append(text)
+        continue
       }
+      guard
+        arguments.contains(where: { $0 == ImportCommand._commandName || $0 == ExportCommand._commandName })
+      else { throw ValidationError("argument \(index) is not UTF-8") }
       arguments.append(text)
     }
     return arguments

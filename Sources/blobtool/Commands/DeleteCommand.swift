@@ -121,13 +121,7 @@ struct DeleteCommand: StoreCommand {
   }
 
   private func drop(_ keys: [String], of store: BlobStore) async throws -> Int {
-    if dry.isDryRun {
-      for (key, hold) in zip(keys, try await store.namesOfHolds(on: keys)) {
-        guard let hold else { continue }
-        throw Failure(
-          ExitStatus.failed, "“\(key.printable)” is held by “\(hold.printable)”: release that hold first.")
-      }
-    }
+    if dry.isDryRun { try await HeldKeys.check(keys, in: store) }
     let count = dry.isDryRun ? keys.count : keys.isEmpty ? 0 : try await store.delete(keys)
     if verbose {
       for key in keys { shared.mention("\(dry.isDryRun ? "would drop" : "dropped") “\(key.printable)”") }
@@ -146,6 +140,18 @@ struct DeleteCommand: StoreCommand {
   private struct Output: Encodable {
     var keys: Int
     var dryRun: Bool?
+  }
+}
+
+/// Keys that a hold protects.
+enum HeldKeys {
+  /// Throws what dropping them would.
+  static func check(_ keys: [String], in store: BlobStore) async throws {
+    for (key, hold) in zip(keys, try await store.namesOfHolds(on: keys)) {
+      guard let hold else { continue }
+      throw Failure(
+        ExitStatus.failed, "“\(key.printable)” is held by “\(hold.printable)”: release that hold first.")
+    }
   }
 }
 

@@ -40,7 +40,7 @@ struct ExportCommand: StoreCommand {
   @Flag(help: "Write files with their bytes and times alone.")
   var noAttributes = false
 
-  @Flag(help: "Replace files that exist.")
+  @Flag(help: "Replace files that exist, also by folders, and empty folders by files.")
   var overwrite = false
 
   @OptionGroup var globs: GlobOptions
@@ -63,10 +63,11 @@ struct ExportCommand: StoreCommand {
       throw ValidationError("--owners and --no-attributes exclude each other")
     }
     guard places.last != "" else { throw ValidationError("the directory is empty") }
+    try RawText.check(places.dropLast() + [strip, at?.text ?? ""] + globs.glob)
   }
 
   func perform(on store: BlobStore) async throws {
-    guard let directory = places.last else { return }
+    guard let directory = places.last.map({ RawText.path(of: $0) }) else { return }
     let prefix = places.count == 2 ? places[0] : ""
     let options = ExportOptions(
       prefix: prefix, stripped: strip, overwrites: overwrite, patterns: globs.glob,

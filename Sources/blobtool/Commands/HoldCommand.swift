@@ -14,7 +14,7 @@ struct HoldCommand: StoreCommand {
       """,
     discussion: """
       TARGET is a state, a key, or what keys begin with, in this order; --kind says which. A delete \
-      of something that is held fails and names the hold. `holds` lists all holds.
+      of something that is held fails and names the hold. What a put replaces is archived. `holds` lists all holds.
       """)
 
   @Argument(help: ArgumentHelp("The name of the hold, and what it protects.", valueName: "name target"))

@@ -5,6 +5,7 @@ import BlobStorageTransfer
 import BlobStorageTrees
 import Foundation
 import Synchronization
+import SystemPackage
 
 /// `import`: stores files and trees of files under keys.
 struct ImportCommand: StoreCommand {
@@ -33,7 +34,7 @@ struct ImportCommand: StoreCommand {
       """)
 
   @Argument(help: "Files and folders.", completion: .file())
-  var paths: [String] = []
+  var paths: [PathArgument] = []
 
   @Option(
     help: ArgumentHelp(
@@ -125,18 +126,20 @@ struct ImportCommand: StoreCommand {
     }
     guard name == nil || !noState else { throw ValidationError("--name and --no-state exclude each other") }
     guard name != "" else { throw ValidationError("the name of a state is empty") }
-    guard paths.allSatisfy({ !$0.isEmpty }) else { throw ValidationError("a path is empty") }
+    try RawText.check([prefix, name ?? "", from ?? ""])
   }
 
   func perform(on store: BlobStore) async throws {
     let paths =
-      try filesFrom.map { try TextList($0).items(endedBy: isNullTerminated ? 0 : UInt8(ascii: "\n")) }
-      ?? paths
-    let patterns = try excludeFrom.flatMap { try TextList($0).patterns() }
+      try filesFrom.map {
+        try TextList($0).items(endedBy: isNullTerminated ? 0 : UInt8(ascii: "\n")).map(RawText.path)
+      } ?? paths.map(\.path)
+    let patterns = try exclude.map(RawText.bytes) + excludeFrom.flatMap { try TextList($0).patterns() }
     let options = ImportOptions(
       prefix: wholePrefix(paths), replacement: archive ? .archiveCurrent : .replaceCurrent,
       codec: codec?.value,
-      isDryRun: dryRun, excluded: exclude + patterns, readsUnchanged: force, keepsAttributes: !noAttributes,
+      isDryRun: dryRun, excluded: patterns.map { EscapedName.key(of: $0).text }, readsUnchanged: force,
+      keepsAttributes: !noAttributes,
       keepsOwners: owners ? true : nil, staysOnFileSystem: oneFileSystem, excludesCaches: excludeCaches,
       recordsState: !noState, stateName: name, keepsPaths: filesFrom != nil,
       maximumByteRate: bandwidth.maximumByteRate)
@@ -208,9 +211,9 @@ struct ImportCommand: StoreCommand {
   }
 
   /// The prefix, with a `/` behind the name of a folder.
-  private func wholePrefix(_ paths: [String]) -> String {
+  private func wholePrefix(_ paths: [FilePath]) -> String {
     guard let last = prefix.last, last.isLetter || last.isNumber,
-      filesFrom != nil || from != nil || paths.contains(where: { URL(fileURLWithPath: $0).isFolder })
+      filesFrom != nil || from != nil || paths.contains(where: \.isFolder)
     else { return prefix }
     shared.mention("the keys begin with “\(prefix.printable)/”")
     return prefix + "/"
@@ -267,10 +270,11 @@ struct ImportCommand: StoreCommand {
   }
 }
 
-extension URL {
-  /// Whether it is a folder, or a link to one.
+extension FilePath {
+  /// Whether it is a folder that can be read, or a link to one.
   fileprivate var isFolder: Bool {
-    var isDirectory: ObjCBool = false
-    return FileManager.default.fileExists(atPath: path, isDirectory: &isDirectory) && isDirectory.boolValue
+    guard let folder = try? FileDescriptor.open(self, .readOnly, options: .directory) else { return false }
+    try? folder.close()  // it was only opened
+    return true
   }
 }

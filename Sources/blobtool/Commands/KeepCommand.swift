@@ -102,6 +102,7 @@ struct KeepCommand: StoreCommand {
       output.keyCount += result.keyCount
       output.droppedVersionCount += result.droppedVersionCount
     }
+    if dry.isDryRun { try await HeldKeys.check(keys.map(\.text), in: store) }
     for key in keys.map(\.text) {
       let result =
         dry.isDryRun

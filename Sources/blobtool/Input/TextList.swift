@@ -1,7 +1,7 @@
 import Foundation
 import SystemPackage
 
-/// A file of texts, such as paths or patterns.
+/// A file of texts, such as paths or patterns, which need not be UTF-8.
 struct TextList {
   private let name: String
   private let bytes: Data
@@ -9,9 +9,9 @@ struct TextList {
   /// Reads the file; `-` is standard input.
   init(_ file: String) throws {
     let isInput = file == "-"
-    name = isInput ? "standard input" : file
+    name = isInput ? "standard input" : RawText.path(of: file).string
     do {
-      let descriptor: FileDescriptor = isInput ? .standardInput : try .open(FilePath(file), .readOnly)
+      let descriptor: FileDescriptor = isInput ? .standardInput : try .open(RawText.path(of: file), .readOnly)
       defer { if !isInput { try? descriptor.close() } }  // it was only read
       bytes = try DescriptorSource(descriptor, name: name).whole(byteCountMax: .max) ?? Data()
     } catch let error as Errno {
@@ -20,22 +20,12 @@ struct TextList {
   }
 
   /// The texts that end with a byte, without empty ones.
-  func items(endedBy end: UInt8) throws -> [String] {
-    try bytes.split(separator: end).map { item in
-      guard let text = String(validating: item, as: UTF8.self) else {
-        throw Failure(
-          ExitStatus.failed,
-          "\(name.printable) has a text that is not UTF-8: “\(String(decoding: item, as: UTF8.self).printable)”."
-        )
-      }
-      return text
-    }
-  }
+  func items(endedBy end: UInt8) -> [[UInt8]] { bytes.split(separator: end).map { Array($0) } }
 
   /// The lines that are neither empty nor comments.
-  func patterns() throws -> [String] {
-    try items(endedBy: UInt8(ascii: "\n"))
-      .map { $0.hasSuffix("\r") ? String($0.dropLast()) : $0 }
-      .filter { !$0.isEmpty && !$0.hasPrefix("#") }
+  func patterns() -> [[UInt8]] {
+    items(endedBy: UInt8(ascii: "\n"))
+      .map { $0.last == UInt8(ascii: "\r") ? $0.dropLast() : $0 }
+      .filter { !$0.isEmpty && $0.first != UInt8(ascii: "#") }
   }
 }
