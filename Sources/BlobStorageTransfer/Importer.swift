@@ -40,8 +40,8 @@ package final class Importer {
   let onFile: TransferHandler?
   var report = ImportReport()
   private var watermarks: [PackName: WriterSession.Watermark] = [:]
-  /// Collects what the import finds; nil if no state is recorded.
-  private var recorder: StateRecorder?
+  /// Nil before the import begins.
+  private var state: ImportedState?
   /// What a dry run would have stored already.
   var plan = ImportPlan()
   private var scan = ImportScan()
@@ -90,14 +90,9 @@ package final class Importer {
     if options.stateName == nil, options.prefix.utf8.count > StateRecorder.prefixByteCountMax {
       options.recordsState = false
     }
-    if options.recordsState, !options.isDryRun {
-      recorder = try StateRecorder(
-        engine, prefix: options.prefix, name: options.stateName, sources: paths.map(\.string),
-        created: options.stateDate ?? start)
-    }
-    // A recorder has it already.
-    let lock = recorder == nil && !options.isDryRun ? try StatesLock.shared(engine) : nil
-    defer { withExtendedLifetime(lock) {} }
+    let state = try ImportedState(engine, options, sources: paths.map(\.string), start: start)
+    self.state = state
+    defer { self.state = nil }
     var walk = ImportWalk(paths, options, store: context.store)
     var isScanned = false
     if progress != nil {
@@ -106,14 +101,13 @@ package final class Importer {
         (scan, unchanged) in
         if let (source, version) = unchanged {
           if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
-          record(source, version)
+          state.add(source, version)
           onFile?(TransferredFile(key: source.key, isUnchanged: true))
         }
         tell("scanning", scan.byteCount, scan.count)
       }
       isScanned = scan.items != nil
-      // All is looked for again.
-      if !isScanned { recorder?.reset() }
+      if !isScanned { state.reset() }
       (seenCount, seenByteCount) = (scan.unchangedCount, scan.unchangedByteCount)
     }
     if isScanned {
@@ -156,7 +150,8 @@ package final class Importer {
       tell(force: true)
     }
     // Last: what a state names is on the medium before the state is.
-    try recordState()
+    report.state = try state.finish(
+      failureCount: report.skipped.count { $0.isFailure }, options.durability)
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }
@@ -351,7 +346,7 @@ package final class Importer {
     for (index, result) in results.enumerated() {
       if sources.indices.contains(index) {
         count(result, isLink: sources[index].isLink)
-        record(sources[index], result.version)
+        state?.add(sources[index], result.version)
       } else if sources.isEmpty {
         count(result, isLink: false)
       } else {
@@ -360,26 +355,14 @@ package final class Importer {
     }
   }
 
-  // MARK: The state
-
-  private func record(_ source: ImportSource, _ version: BlobVersion) {
-    guard let recorder else { return }
-    recorder.add(Array(source.key.utf8), version.id)
-    if source.isLink {
-      recorder.state.linkCount += 1
-    } else {
-      recorder.state.fileCount += 1
-      recorder.state.byteCount += version.byteCount
-    }
-  }
+  // MARK: Attributes
 
   private func record(_ folder: ImportedFolder) throws(BlobStorageError) {
     report.folderCount += 1
-    guard let recorder else { return }
+    guard let state, state.isRecorded else { return }
     var mark = folder.mark
     try commitLong(mark.moveLongAttributes(engine))
-    recorder.addFolder(Array(folder.key.utf8), mark.metadata)
-    recorder.state.folderCount += 1
+    state.addFolder(folder.key, mark)
   }
 
   /// Stores attributes that are too long for metadata.
@@ -388,14 +371,6 @@ package final class Importer {
     let (results, watermark) = try engine.memoryPut.commit([item], by: options.codec)
     if let watermark { watermarks[watermark.pack] = watermark }
     for result in results { report.storedByteCount += result.storedByteCount }
-  }
-
-  private func recordState() throws(BlobStorageError) {
-    guard let recorder else { return }
-    recorder.state.failureCount = report.skipped.count { $0.isFailure }
-    // Nothing was found, which is no state of anything.
-    guard recorder.state.fileCount + recorder.state.linkCount + recorder.state.folderCount > 0 else { return }
-    report.state = try recorder.finish(options.durability)
   }
 
   // MARK: Large files
@@ -483,7 +458,7 @@ package final class Importer {
 
   private func countUnchanged(_ source: ImportSource, _ version: BlobVersion) {
     if source.isLink { report.linkCount += 1 } else { report.countUnchanged(1, source.status.byteCount) }
-    record(source, version)
+    state?.add(source, version)
     if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
     // What the scan has found unchanged counts as seen from the beginning: it says nothing of how fast reading is.
     if scan.unchangedCount == 0 {

@@ -151,6 +151,7 @@ public struct ExportOptions: Sendable, Hashable {
   public var prefix: String
   /// The prefix to remove from each key.
   public var stripped: String
+  /// Replaces files and links that exist, also where folders are to be, and empty folders where files are to be.
   public var overwrites: Bool
   /// Shell patterns, one of which an exported key matches as a whole; empty for all keys. See ``KeyPattern``.
   public var patterns: [String]

@@ -45,10 +45,10 @@ struct Retention {
   /// Drops states, and what imports have replaced and no state has. An import that is under way may record a state with
   /// what another one replaces: then the next retention drops that.
   private mutating func dropStates(_ holds: [KeyHold]) throws(BlobStorageError) {
+    let unreadable = try unreadableStates(StateList(engine))
     let lock = try StatesLock.exclusive(engine)
-    defer { _ = lock }
+    defer { withExtendedLifetime(lock) {} }
     var list = try StateList(engine)
-    let unreadable = try unreadableStates(list)
     let dropped = droppedStates(list.states.map(\.state), Set(unreadable.map(\.id)), holds)
     let droppedIDs = Set(dropped.map(\.id))
     add(unreadable.filter { !droppedIDs.contains($0.id) })

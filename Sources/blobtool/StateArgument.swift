@@ -46,6 +46,10 @@ struct StateArgument: ExpressibleByArgument {
         "There is no state “\(text.printable)”: `blobtool states` lists them, and a time is like 2026-01-31 or "
           + "2026-01-31T18:30.")
     }
+    for state in try await store.unreadableStates() {
+      StandardError.say(
+        "warning: state \(state.text) cannot be read, and may be a later one: \(state.reason.printable)")
+    }
     let until = states.filter { $0.created <= time }
     // One of the prefix, or of one that it begins with; else of prefixes below.
     if let last = until.last(where: { prefix.utf8.starts(with: $0.prefix.utf8) }) { return last }

@@ -322,7 +322,8 @@ struct RetentionTests {
     let out = place.temporary.path.string + "/out"
     _ = try await store.exportFiles(to: out, options: ExportOptions(prefix: "t/", stripped: "t/"))
     for (name, digit) in [("a", 3), ("d", 2)] {
-      let found = try run(["getfattr", "-n", "user.long", "--only-values", "--absolute-names", "\(out)/\(name)"])
+      let command = ["getfattr", "-n", "user.long", "--only-values", "--absolute-names"]
+      let found = try run(command + ["\(out)/\(name)"])
       #expect(found == value(digit))
     }
     _ = try run(["setfattr", "-x", "user.long", "\(tree)/d"])

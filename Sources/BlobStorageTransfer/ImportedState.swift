@@ -1,0 +1,58 @@
+import BlobStorage
+import BlobStorageTrees
+import Foundation
+
+/// Collects what an import finds, and records it as a state, if the import records one.
+///
+/// While it lives, no retention drops what the import may name.
+final class ImportedState {
+  /// Nil if no state is recorded.
+  private let recorder: StateRecorder?
+  /// A recorder has it already.
+  private let lock: StatesLock?
+
+  init(_ engine: Engine, _ options: ImportOptions, sources: [String], start: Date) throws(BlobStorageError) {
+    if options.recordsState, !options.isDryRun {
+      recorder = try StateRecorder(
+        engine, prefix: options.prefix, name: options.stateName, sources: sources,
+        created: options.stateDate ?? start)
+    } else {
+      recorder = nil
+    }
+    lock = recorder == nil && !options.isDryRun ? try StatesLock.shared(engine) : nil
+  }
+
+  var isRecorded: Bool { recorder != nil }
+
+  func add(_ source: ImportSource, _ version: BlobVersion) {
+    guard let recorder else { return }
+    recorder.add(Array(source.key.utf8), version.id)
+    if source.isLink {
+      recorder.state.linkCount += 1
+    } else {
+      recorder.state.fileCount += 1
+      recorder.state.byteCount += version.byteCount
+    }
+  }
+
+  func addFolder(_ key: String, _ mark: FileMark) {
+    recorder?.addFolder(Array(key.utf8), mark.metadata)
+    recorder?.state.folderCount += 1
+  }
+
+  /// Forgets all entries: all is looked for again.
+  func reset() { recorder?.reset() }
+
+  /// Records the state; nil if there is none.
+  ///
+  /// - Parameter failureCount: files that the state lacks.
+  func finish(failureCount: Int, _ durability: Durability) throws(BlobStorageError) -> TreeState? {
+    guard let recorder else { return nil }
+    recorder.state.failureCount = failureCount
+    // Nothing was found, which is no state of anything.
+    guard recorder.state.fileCount + recorder.state.linkCount + recorder.state.folderCount > 0 else {
+      return nil
+    }
+    return try recorder.finish(durability)
+  }
+}
