@@ -56,7 +56,7 @@ struct KeyCollision {
   }
 
   /// - Parameters:
-  ///   - named: files beside those in the folders.
+  ///   - named: files beside those in the folders, with their names in keys.
   ///   - relativePath: what all of them have in common.
   private static func find(
     _ folders: [FilePath], _ named: [(name: String, path: FilePath)], below relativePath: String,
@@ -65,7 +65,9 @@ struct KeyCollision {
     try CancellationFlag.check()
     var names = named.map { (name: $0.name, path: $0.path, isNamed: true) }
     for folder in folders {
-      for name in list(folder) { names.append((name, folder.appending(name), false)) }
+      for name in list(folder) {
+        names.append((EscapedName.key(of: name).text, folder.appending(bytes: name), false))
+      }
     }
     // By bytes, as keys are compared.
     names.sort { $0.name.utf8.lexicographicallyPrecedes($1.name.utf8) }
@@ -107,8 +109,8 @@ struct KeyCollision {
     do throws(BlobStorageError) { return try SystemFiles().status(of: path) } catch { return nil }
   }
 
-  private static func list(_ folder: FilePath) -> [String] {
-    do throws(BlobStorageError) { return try SystemFiles().list(folder) } catch { return [] }
+  private static func list(_ folder: FilePath) -> [[UInt8]] {
+    do throws(BlobStorageError) { return try InputFolder(folder).names() } catch { return [] }
   }
 }
 

@@ -1,3 +1,4 @@
+import BlobStorage
 import BlobStorageTestSupport
 import Foundation
 import Testing
@@ -341,10 +342,11 @@ struct TreeTests {
       printf 'n\xfe\0./r\xff/s\xfd\0' | $TOOL import --files-from - -0 --prefix q/ -q > /dev/null; echo $?
       $TOOL export p/ $'out\xff' --strip p/ -q > /dev/null; echo $?; cat $'out\xff/a' $'out\xff/n\xfe'; ls $'out\xff' | wc -l
       $TOOL export q/ out --strip q/ -q > /dev/null; echo $?; cat $'out/n\xfe' $'out/r\xff/s\xfd'
+      mkdir other; echo 5 > $'other/n\xfe'; $TOOL import $'n\xfe' other -q > /dev/null 2>&1; echo $?
       for wrong in "put" "export --strip" "import --prefix"; do $TOOL $wrong $'\xff' $'n\xfe' 2> /dev/null; echo $?; done
       """#)
     #expect(
-      outcome.lines == ["0", "0", "0", "1", "2", "2", "0", "2", "3", "64", "64", "64"],
+      outcome.lines == ["0", "0", "0", "1", "2", "2", "0", "2", "3", "64", "64", "64", "64"],
       "\(outcome.text) \(outcome.errors)")
   }
 
@@ -363,6 +365,45 @@ struct TreeTests {
     #expect(
       try await workshop.shell("getfattr -h -n trusted.note --only-values out/l").text == "text")
     #expect(try await differences(workshop, "tree", "out") == [])
+  }
+
+  @Test(
+    "that cannot be read are named by find, states and keep, which go on with the others, and by an export")
+  func unreadable() async throws {
+    let workshop = try await Workshop()
+    _ = try await workshop.shell("mkdir tree; echo 1 > tree/a")
+    for (prefix, name) in [("t", "t1"), ("t", "t2"), ("u", "u1"), ("u", "u2")] {
+      _ = try await workshop.shell("echo \(name) > tree/a")
+      try await workshop.expect(0, ["import", "tree", "--prefix", prefix, "--name", name])
+    }
+    func change(_ text: String, _ data: Data, _ metadata: [UInt8]?) async throws {
+      let store = try await BlobStore.open(at: workshop.storePath)
+      let key = InternalKey.Purpose.state.key(Array(text.utf8))
+      let known = try store.engine.internalVersions(key).first?.row.metadata
+      try store.engine.putInternal(key, .data(data), metadata: metadata ?? known ?? [])
+      try await store.close()
+    }
+    let states = try await workshop.expect(0, ["states", "--json"]).json(StateLine.self)
+    try await change(try #require(states.first { $0.name == "t2" }).id, Data([9, 9]), nil)
+    let find = try await workshop.expect(1, ["find", "a"])
+    #expect(find.lines.count == 3 && find.errors.contains("State t2"))
+    let export = try await workshop.expect(4, ["export", "t/", "out", "--strip", "t/"])
+    #expect(export.errors.contains("t2") && workshop.contents("out/a") == Data("t2\n".utf8))
+    try await workshop.expect(4, ["list", "t/", "--at", "t2"])
+    let keep = try await workshop.expect(1, ["keep", "--last", "1", "--all"])
+    #expect(
+      keep.errors.contains("State t2") && keep.lines == ["Dropped 1 state and 1 version; 3 states stay."])
+    // The next import builds on nothing that cannot be read.
+    try await workshop.expect(0, ["import", "tree", "--prefix", "t", "--name", "t3"])
+    try await workshop.expect(0, ["list", "t/", "--at", "t3"])
+    // One of a later build.
+    try await change("00000000000000ff", Data(), Array("STA9".utf8))
+    #expect(try await workshop.expect(1, ["states"]).lines.count == 4)
+    #expect(
+      try await workshop.expect(0, ["list", "t/", "--at", "latest"]).errors.contains("00000000000000ff"))
+    #expect(
+      try await workshop.expect(1, ["keep", "--last", "1", "--all"]).lines
+        == ["Dropped 2 states and 0 versions; 2 states stay."])
   }
 
   @Test("of several prefixes are not taken for each other, and a hold on one of all keys stops no retention")

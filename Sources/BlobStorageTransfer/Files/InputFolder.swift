@@ -25,6 +25,11 @@ package final class InputFolder: Sendable {
     self.excluded = excluded
   }
 
+  /// The names of what is in the folder.
+  func names() throws(BlobStorageError) -> [[UInt8]] {
+    try readNames(owning: Int32(try systemCall("list", path) { bs_duplicate(descriptor.number) }), path)
+  }
+
   /// Opens a regular file below the folder.
   ///
   /// Every step is taken relative to the folder before it and refuses a symbolic link.
