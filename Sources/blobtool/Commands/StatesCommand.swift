@@ -47,9 +47,10 @@ enum UnreadableStates {
     for state in states.dropFirst() {
       StandardError.say("state \(state.text.printable) cannot be read: \(state.reason.printable)")
     }
+    let reason = first.reason.hasSuffix(".") ? first.reason.dropLast() : first.reason[...]
     throw Failure(
       ExitStatus.failed,
-      "State \(first.text.printable) cannot be read (\(first.reason.printable)): \(consequence); run `blobtool verify`."
+      "State \(first.text.printable) cannot be read (\(String(reason).printable)): \(consequence); run `blobtool verify`."
     )
   }
 }
