@@ -5,7 +5,6 @@ import Foundation
 @main
 enum EntryPoint {
   static func main() async {
-    MemoryPolicy.apply()
     StandardDescriptors.fillGaps()
     signal(SIGPIPE, SIG_IGN)  // a reader that has had enough is then an error of `write`, which ends quietly
     let arguments: [String]

@@ -52,6 +52,22 @@ extension [UInt8]: FilledBytes {
   }
 
   init(copying array: [UInt8]) { self = array }
+
+  /// Replaces all bytes by what `fill` writes, in the array's own memory if that suffices.
+  ///
+  /// - Parameters:
+  ///   - capacity: the bytes that `fill` may write.
+  ///   - fill: writes the first bytes, and returns how many.
+  mutating func fill(
+    _ capacity: Int, by fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
+  ) throws(BlobStorageError) {
+    removeAll(keepingCapacity: true)
+    try append(addingCapacity: capacity) { (span: inout OutputSpan<UInt8>) throws(BlobStorageError) in
+      try span.withUnsafeMutableBufferPointer { (buffer, count) throws(BlobStorageError) in
+        count = try fill(UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: capacity))
+      }
+    }
+  }
 }
 
 extension Data: FilledBytes {

@@ -5,7 +5,7 @@ import Synchronization
 /// the thread that reads and cuts has enough to do.
 struct BlobHasher {
   /// Batches held for it before the caller waits: they are the pipeline's, which holds about as many.
-  private static let waitingCountMax = 4
+  private static let waitingCountMax = 2
 
   private let work: Work
   private let pool: WorkPool
@@ -17,9 +17,9 @@ struct BlobHasher {
     self.pool = pool
   }
 
-  /// Takes the bytes that follow.
-  mutating func update(_ bytes: [UInt8]) {
-    let (starts, waitingCount) = work.add(bytes)
+  /// Takes the batch that follows.
+  mutating func update(_ batch: Cutter.Batch) {
+    let (starts, waitingCount) = work.add(batch)
     if starts { lendHand = pool.run { [work] in work.run() } }
     if waitingCount > Self.waitingCountMax { wait() }
   }
@@ -38,7 +38,7 @@ struct BlobHasher {
   /// What waits to be hashed, by one thread at a time.
   private final class Work: Sendable {
     private struct State: Sendable {
-      var waiting: [[UInt8]] = []
+      var waiting: [Cutter.Batch] = []
       var isRunning = false
     }
 
@@ -51,9 +51,9 @@ struct BlobHasher {
     }
 
     /// Returns whether it has to be run, and how many batches wait.
-    func add(_ bytes: [UInt8]) -> (starts: Bool, waitingCount: Int) {
+    func add(_ batch: Cutter.Batch) -> (starts: Bool, waitingCount: Int) {
       state.withLock { state in
-        state.waiting.append(bytes)
+        state.waiting.append(batch)
         if state.isRunning { return (false, state.waiting.count) }
         state.isRunning = true
         running.enter()
@@ -64,14 +64,14 @@ struct BlobHasher {
     func run() {
       while let batches = removeWaiting() {
         stream.withLock { stream in
-          for batch in batches { stream.update(batch.span.bytes) }
+          for batch in batches { stream.update(batch.bytes.span.bytes) }
         }
       }
       running.leave()
     }
 
     /// Removes and returns the waiting batches. Returns nil if there are none: the next added batch then starts a run.
-    private func removeWaiting() -> [[UInt8]]? {
+    private func removeWaiting() -> [Cutter.Batch]? {
       state.withLock { state in
         if state.waiting.isEmpty {
           state.isRunning = false

@@ -2,7 +2,8 @@
 package struct Cutter {
   /// Whole chunks that follow each other.
   package struct Batch: Sendable {
-    package var bytes: [UInt8]
+    private let memory: BatchMemory
+    package var bytes: [UInt8] { memory.bytes }
     /// One at least.
     package var chunks: [Range<Int>]
     var hint: CompressibilityHint
@@ -10,6 +11,18 @@ package struct Cutter {
     var start: Int64 = 0
     /// They are all of their blob.
     var isWhole = false
+
+    fileprivate init(
+      _ memory: BatchMemory, chunks: [Range<Int>], hint: CompressibilityHint, start: Int64, isWhole: Bool
+    ) {
+      self.memory = memory
+      (self.chunks, self.hint, self.start, self.isWhole) = (chunks, hint, start, isWhole)
+    }
+
+    /// Bytes that were cut already.
+    init(bytes: [UInt8], chunks: [Range<Int>], hint: CompressibilityHint) {
+      self.init(BatchMemory(bytes), chunks: chunks, hint: hint, start: 0, isWhole: false)
+    }
   }
 
   private var chunker: BlobChunker
@@ -22,12 +35,13 @@ package struct Cutter {
   /// Where the next batch begins.
   private var start: Int64 = 0
   private var hint = CompressibilityHint.unknown
-  private let chunkByteCountMax: Int
+  private let carriedCountMax: Int
+  private let pool = BatchMemory.Pool()
 
   package init(sizes: ChunkSizes, batchByteCount: Int) {
     chunker = BlobChunker(sizes: sizes)
     self.batchByteCount = batchByteCount
-    chunkByteCountMax = sizes.maximum
+    carriedCountMax = sizes.maximum + BlobChunker.heldByteCountMax
   }
 
   /// The next whole chunks, or nil at the content's end.
@@ -37,8 +51,11 @@ package struct Cutter {
     if isAtEnd { return nil }
     let carriedCount = carried.count
     // So that there is a chunk in it, whatever is held back.
-    let capacity = carriedCount + max(batchByteCount, chunkByteCountMax + BlobChunker.heldByteCountMax)
-    var bytes = try [UInt8](filling: capacity) { (buffer) throws(BlobStorageError) in
+    let capacity = carriedCount + max(batchByteCount, carriedCountMax)
+    var bytes = pool.removeAny()
+    // The most that any batch needs.
+    bytes.reserveCapacity(max(batchByteCount, carriedCountMax) + carriedCountMax)
+    try bytes.fill(capacity) { (buffer) throws(BlobStorageError) in
       carried.withUnsafeBytes { buffer.copyMemory(from: $0) }
       return carriedCount + (try read(UnsafeMutableRawBufferPointer(rebasing: buffer[carriedCount...])))
     }
@@ -50,11 +67,38 @@ package struct Cutter {
     let chunks = bytes.withUnsafeBytes { chunker.chunks(in: $0, isAtEnd: isAtEnd) }
     let end = chunks.last?.upperBound ?? 0
     if !isAtEnd {
-      carried = Array(bytes[end...])
+      carried.removeAll(keepingCapacity: true)
+      carried.append(contentsOf: bytes[end...])
       bytes.removeLast(bytes.count - end)
     }
     if chunks.isEmpty { return nil }
     defer { start += Int64(end) }
-    return Batch(bytes: bytes, chunks: chunks, hint: hint, start: start, isWhole: start == 0 && isAtEnd)
+    return Batch(
+      BatchMemory(bytes, pool), chunks: chunks, hint: hint, start: start, isWhole: start == 0 && isAtEnd)
   }
+}
+
+/// The bytes of a batch, whose memory the next batches use again.
+///
+/// Otherwise the C library keeps more and more of it (``FreedMemory``).
+private final class BatchMemory: Sendable {
+  /// What is free.
+  final class Pool: Sendable {
+    private let free = IOLock<[[UInt8]]>([])
+
+    /// An array with any bytes, or an empty one.
+    func removeAny() -> [UInt8] { free.withLock { $0.popLast() } ?? [] }
+
+    func add(_ bytes: [UInt8]) { free.withLock { $0.append(bytes) } }
+  }
+
+  let bytes: [UInt8]
+  private let pool: Pool?
+
+  init(_ bytes: [UInt8], _ pool: Pool? = nil) {
+    self.bytes = bytes
+    self.pool = pool
+  }
+
+  deinit { pool?.add(bytes) }
 }

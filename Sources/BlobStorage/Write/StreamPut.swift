@@ -11,6 +11,11 @@ package struct StreamPut {
   /// Bytes added to packs after which chunks are committed to the catalog, so that what is pending stays bounded.
   private static let committedByteCount: Int64 = 16 << 20
 
+  /// After so many of these commits the memory that was freed goes back to the system.
+  private static let commitCountOfRelease = 4
+  /// Batches under way at once, whatever the number of processors: one thread reads, and seldom feeds more.
+  private static let batchCountMax = 7
+
   private static let remedy = "put the content again"
 
   private let short: MemoryPut
@@ -176,6 +181,7 @@ package struct StreamPut {
     var whole = BlobHasher(planner.algorithm, on: work)
     var byteCount: Int64 = 0
     var committedMark = writer.addedByteCount
+    var commitCount = 0
     var cutter = Cutter(sizes: planner.sizes, batchByteCount: batching.batchByteCount)
 
     func add(_ added: Intake.Added) throws(BlobStorageError) {
@@ -188,15 +194,17 @@ package struct StreamPut {
       if writer.addedByteCount - committedMark >= Self.committedByteCount {
         _ = try writer.commit(on: []) { _ in }
         committedMark = writer.addedByteCount
+        commitCount += 1
+        if commitCount.isMultiple(of: Self.commitCountOfRelease) { FreedMemory.release() }
       }
     }
 
     try work.orderedMap(
-      inFlightMax: work.width * 2 + 1,
+      inFlightMax: min(work.width + 2, Self.batchCountMax),
       next: { () throws(BlobStorageError) -> Cutter.Batch? in
         try CancellationFlag.check()
         guard let batch = try cutter.next(read) else { return nil }
-        whole.update(batch.bytes)
+        whole.update(batch)
         byteCount += Int64(batch.bytes.count)
         progress(byteCount)
         guard byteCount <= BlobLimits.maximumBlobByteCount else {
