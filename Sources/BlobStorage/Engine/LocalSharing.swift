@@ -80,11 +80,6 @@ package struct LocalSharing: Sharing {
     Set(try losses().lostPacks)
   }
 
-  package func markUnreadable(_ digests: [BlobDigest], _ chunks: ChunkSource) throws(BlobStorageError) {
-    // A read that finds damage marks it.
-    for digest in digests { _ = try unlessCorrupted(try chunks.bytes(digest)) }
-  }
-
   package func distrust(_ pack: UInt32, except whole: [PackRecord]) -> Set<BlobDigest>? { nil }
   package func readAnew(_ pack: PackName) -> Bool { true }
 }

@@ -110,9 +110,6 @@ package protocol Sharing: CatalogExtender {
   /// - Parameter rows: the packs that the catalog knows.
   func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName>
 
-  /// Marks chunks that were found damaged in the catalog, if gc goes by it.
-  func markUnreadable(_ digests: [BlobDigest], _ chunks: ChunkSource) throws(BlobStorageError)
-
   /// Counts the chunks and manifests of a damaged pack as missing, except for whole records, so that the next put of
   /// the same bytes stores them again.
   ///

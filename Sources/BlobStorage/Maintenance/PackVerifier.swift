@@ -204,6 +204,8 @@ private struct RecordCheck {
   }
 
   /// Whether what a damaged record says can be read elsewhere.
+  ///
+  /// A chunk that cannot is marked in the catalog by the read. Then gc removes nothing, and the next put heals it.
   private func hasOtherCopy(_ record: PackRecord, _ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     switch record.content {
     case .chunk: return try chunks.hasOtherCopy(digest)

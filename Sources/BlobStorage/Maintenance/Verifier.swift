@@ -74,9 +74,6 @@ struct Verifier {
         try engine.sharing.completeCatalog() || engine.catalog.generation != generation
       else { break }
     }
-    // gc removes nothing then, and the next put heals them.
-    try engine.sharing.markUnreadable(
-      report.damaged.filter { !$0.keys.isEmpty }.compactMap(\.digest), engine.chunks)
     report.losses = try engine.losses()
     // A manifest that no version needs is garbage, whatever it names.
     let unneeded = Set(wrong.compactMap(\.digest))

@@ -165,9 +165,6 @@ package final class SharedStore: Sharing {
       .union(listing.missing)
   }
 
-  /// The collector has a catalog of its own.
-  package func markUnreadable(_ digests: [BlobDigest], _ chunks: ChunkSource) {}
-
   /// Stops relying on what is damaged in a published pack. No machine may change or remove such a pack alone.
   package func distrust(
     _ pack: UInt32, except whole: [PackRecord]
