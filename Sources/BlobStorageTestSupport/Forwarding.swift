@@ -15,6 +15,7 @@ package protocol ForwardingFiles: FileSystem {
 extension ForwardingFiles {
   package func begin(_ call: String, _ path: FilePath) throws(BlobStorageError) {}
 
+  package func resolved(_ path: FilePath) -> FilePath { system.resolved(path) }
   package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
     try begin("status", path)
     return try system.status(of: path)

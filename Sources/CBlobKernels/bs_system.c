@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -366,6 +367,15 @@ size_t bs_length(const char *text) { return strlen(text); }
 
 ssize_t bs_working_directory_path(char *text, size_t capacity) {
   return getcwd(text, capacity) ? (ssize_t)strlen(text) : -(ssize_t)errno;
+}
+
+ssize_t bs_real_path(const char *path, char *text, size_t capacity) {
+  char *real = realpath(path, NULL);
+  if (real == NULL) return -(ssize_t)errno;
+  size_t length = strlen(real);
+  if (length <= capacity) memcpy(text, real, length);
+  free(real);
+  return length <= capacity ? (ssize_t)length : -(ssize_t)ENAMETOOLONG;
 }
 
 static ssize_t add_allocated(int directory, const char *path, int depth, int64_t *sum) {

@@ -81,7 +81,7 @@ package final class Engine: Sendable {
   package static func create(
     at path: String, options: StoreOptions, environment: Environment = Environment()
   ) throws(BlobStorageError) {
-    try StoreFolder(try absolute(path), files: environment.files).create(try newHeader(options, environment))
+    try folder(at: path, environment.files).create(try newHeader(options, environment))
   }
 
   package static func newHeader(
@@ -101,14 +101,14 @@ package final class Engine: Sendable {
 
   package static func storeExists(at path: String) -> Bool {
     do throws(BlobStorageError) {
-      return try StoreFolder(try absolute(path), files: SystemFiles()).files.status(
-        of: FilePath(path).entry("store"))?.kind == .regular
+      let folder = try folder(at: path, SystemFiles())
+      return try folder.files.status(of: folder.header)?.kind == .regular
     } catch { return false }
   }
 
   /// What processes do on the store at a path; it is not opened.
   package static func activities(at path: String) throws(BlobStorageError) -> [StoreActivity] {
-    let folder = StoreFolder(try absolute(path), files: SystemFiles())
+    let folder = try folder(at: path, SystemFiles())
     _ = try folder.readHeader()
     return try StoreActivity.all(folder)
   }
@@ -122,7 +122,7 @@ package final class Engine: Sendable {
     path: String, configuration: StoreConfiguration, environment: Environment = Environment(),
     location: any PackLocation = LocalFolder()
   ) throws(BlobStorageError) {
-    let folder = StoreFolder(try Self.absolute(path), files: environment.files)
+    let folder = try Self.folder(at: path, environment.files)
     var location = location
     try location.prepare(folder)
     let header = try folder.readHeader()
@@ -306,6 +306,13 @@ package final class Engine: Sendable {
         key: key)
     }
     return bytes
+  }
+
+  /// The folder at a path. What its links lead to is the store, whatever they lead to later.
+  package static func folder(
+    at path: String, _ files: any FileSystem
+  ) throws(BlobStorageError) -> StoreFolder {
+    StoreFolder(files.resolved(try absolute(path)), files: files)
   }
 
   package static func absolute(_ path: String) throws(BlobStorageError) -> FilePath {

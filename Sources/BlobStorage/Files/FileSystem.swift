@@ -28,12 +28,15 @@ package protocol FileSystem: Sendable {
   func syncDirectory(_ path: FilePath) throws(BlobStorageError)
   /// A text that is another one once the file system at `path` was mounted again; empty where nothing tells.
   func mountIdentity(of path: FilePath) -> String
+  /// The path without symbolic links, as far as it exists.
+  func resolved(_ path: FilePath) -> FilePath
   /// Gives a file that root created to the owner of its folder; does nothing for other users.
   func shareOwner(of path: FilePath)
 }
 
 extension FileSystem {
   package func mountIdentity(of path: FilePath) -> String { "" }
+  package func resolved(_ path: FilePath) -> FilePath { path }
   package func shareOwner(of path: FilePath) {}
 
   /// Creates a folder that belongs to the owner of the one it is in, also if root does it.

@@ -27,6 +27,7 @@ package struct ReadOnlyFiles: FileSystem {
   /// Nothing was changed that would have to be synced.
   package func syncDirectory(_ path: FilePath) {}
   package func mountIdentity(of path: FilePath) -> String { files.mountIdentity(of: path) }
+  package func resolved(_ path: FilePath) -> FilePath { files.resolved(path) }
 
   private static func refusal(_ path: FilePath) -> BlobStorageError {
     BlobStorageError(

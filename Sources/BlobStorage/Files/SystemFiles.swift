@@ -77,6 +77,27 @@ package struct SystemFiles: FileSystem {
     return count > 0 ? String(decoding: text[..<count].map(UInt8.init(bitPattern:)), as: UTF8.self) : ""
   }
 
+  package func resolved(_ path: FilePath) -> FilePath {
+    var (folder, missing) = (path, [FilePath.Component]())
+    var text = [CChar](repeating: 0, count: 4_096)
+    while true {
+      let count = uninterrupted {
+        folder.withPlatformString { folder in
+          text.withUnsafeMutableBufferPointer { Int(bs_real_path(folder, $0.baseAddress, $0.count)) }
+        }
+      }
+      if count >= 0 {
+        return FilePath(platformString: Array(text[..<count]) + [0]).appending(missing.reversed())
+      }
+      // What cannot be resolved is left to the call that needs it.
+      guard count == -Int(Errno.noSuchFileOrDirectory.rawValue), let last = folder.lastComponent,
+        last.kind == .regular
+      else { return path }
+      missing.append(last)
+      folder.removeLastComponent()
+    }
+  }
+
   package func shareOwner(of path: FilePath) {
     // Where it cannot be given away, it stays root's.
     _ = path.withPlatformString { bs_share_owner_at(bs_working_directory(), $0) }

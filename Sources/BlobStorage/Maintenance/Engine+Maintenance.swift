@@ -139,7 +139,7 @@ extension Engine {
   package static func restoreHeader(
     at path: String, environment: Environment = Environment()
   ) throws(BlobStorageError) -> Bool {
-    try StoreFolder(try absolute(path), files: environment.files)
+    try folder(at: path, environment.files)
       .restoreHeader(defaults: try newHeader(StoreOptions(), environment))
   }
 }

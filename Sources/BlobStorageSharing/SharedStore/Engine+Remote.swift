@@ -75,7 +75,7 @@ extension Engine {
     let identity = withUnsafeBytes(of: (environment.randomNumber(), environment.randomNumber())) { Array($0) }
     let maintainer = Maintainer(identity: identity, machine: ProcessInfo.processInfo.hostName)
     try create(in: objects, options: options, extra: maintainer.encoded(), environment: environment)
-    let folder = StateFolder(StoreFolder(try absolute(state), files: environment.files), objects)
+    let folder = StateFolder(try folder(at: state, environment.files), objects)
     try folder.prepare()
     try folder.setMaintainer(maintainer)
   }

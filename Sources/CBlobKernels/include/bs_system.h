@@ -139,5 +139,7 @@ ssize_t bs_mount_identity(const char *path, char *text, size_t capacity);
 uint64_t bs_milliseconds_since_1970(void);
 size_t bs_length(const char *text);
 ssize_t bs_working_directory_path(char *text, size_t capacity);
+// The path of what is there, from the root on and without links; -ENAMETOOLONG if it does not fit.
+ssize_t bs_real_path(const char *path, char *text, size_t capacity);
 
 #endif
