@@ -33,10 +33,11 @@ extension Importer {
     }
   }
 
-  func plan(_ item: MemoryPut.Item, _ source: ImportSource) {
+  func plan(_ item: MemoryPut.Item, _ source: ImportSource) throws(BlobStorageError) {
     if !source.isLink { report.byteCount += Int64(item.plan.byteCount) }
     for chunk in item.plan.chunks { count(PlannedChunk(chunk)) }
-    countFile(item.key, chunkCount: item.plan.chunks.count, isLink: source.isLink)
+    countFile(item.key, isLink: source.isLink)
+    try countManifest(item.plan.digest, chunkCount: item.plan.chunks.count)
   }
 
   func plan(_ file: InputFile, _ key: [UInt8], progress: (Int64) -> Void) throws(BlobStorageError) {
@@ -45,11 +46,15 @@ extension Importer {
     let previous = try planner.previousVersion(of: key)
     var chunkCount = 0
     var byteCount: Int64 = 0
+    // Of content that has a new chunk, the store has no manifest.
+    var digest: DigestStream? = DigestStream(engine.header.digestAlgorithm)
     try engine.work.orderedMap(
       inFlightMax: engine.work.width + 2,
       next: { () throws(BlobStorageError) -> Cutter.Batch? in
         try CancellationFlag.check()
-        return try cutter.next { (target) throws(BlobStorageError) in try file.read(into: target) }
+        let batch = try cutter.next { (target) throws(BlobStorageError) in try file.read(into: target) }
+        if let batch { digest?.update(batch.bytes.span.bytes) }
+        return batch
       },
       transform: { (batch) throws(BlobStorageError) in
         var chunks: [PlannedChunk] = []
@@ -60,7 +65,7 @@ extension Importer {
       },
       consume: { (chunks: [PlannedChunk]) in
         for chunk in chunks {
-          count(chunk)
+          if count(chunk) { digest = nil }
           byteCount += Int64(chunk.byteCount)
         }
         chunkCount += chunks.count
@@ -68,20 +73,24 @@ extension Importer {
       })
     try file.checkUnchanged()
     report.byteCount += byteCount
-    countFile(key, chunkCount: chunkCount)
+    countFile(key)
+    try countManifest(digest?.finalize(), chunkCount: chunkCount)
   }
 
-  private func count(_ chunk: PlannedChunk) {
+  /// - Returns: whether the chunk is new.
+  @discardableResult
+  private func count(_ chunk: PlannedChunk) -> Bool {
     if let recordByteCount = chunk.recordByteCount, plan.isFirst(chunk.digest) {
       report.newByteCount += Int64(chunk.byteCount)
       report.storedByteCount += Int64(recordByteCount)
-    } else {
-      report.duplicateByteCount += Int64(chunk.byteCount)
+      return true
     }
+    report.duplicateByteCount += Int64(chunk.byteCount)
+    return false
   }
 
-  /// A file, its ref and its manifest.
-  private func countFile(_ key: [UInt8], chunkCount: Int, isLink: Bool = false) {
+  /// A file and its ref.
+  private func countFile(_ key: [UInt8], isLink: Bool = false) {
     if isLink {
       report.linkCount += 1
     } else {
@@ -91,7 +100,17 @@ extension Importer {
     onFile?(TransferredFile(key: String(decoding: key, as: UTF8.self), isUnchanged: false))
     report.storedByteCount += Int64(
       RefRecord.recordByteCount(keyByteCount: key.count, metadataByteCount: FileMark.byteCountTypical))
+  }
+
+  /// The manifest of content that the store may have.
+  private func countManifest(_ digest: BlobDigest?, chunkCount: Int) throws(BlobStorageError) {
     guard chunkCount > 1 else { return }
+    if let digest {
+      let isStored = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.manifestToShare(digest) != nil
+      }
+      if isStored || !plan.isFirst(digest) { return }
+    }
     report.storedByteCount += Int64(
       RecordHeader.recordByteCount(
         metaByteCount: ManifestRecord.metaByteCount, payloadByteCount: chunkCount * ChunkEntry.byteCount))

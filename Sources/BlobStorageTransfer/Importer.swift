@@ -326,7 +326,7 @@ package final class Importer {
     }
     guard !items.isEmpty else { return }
     if options.isDryRun {
-      for (item, source) in zip(items, sources) { plan(item, source) }
+      for (item, source) in zip(items, sources) { try plan(item, source) }
       return
     }
     let cached = items.filter { isCached($0.key) }

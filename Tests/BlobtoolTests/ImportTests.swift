@@ -55,6 +55,9 @@ import Testing
     let elsewhere = try await importLine(workshop, ["--dry-run", "--prefix", "copy/"])
     #expect(elsewhere.newFiles == 41)
     #expect(elsewhere.newByteCount == 0)
+    // The store has the lists of chunks, too.
+    let there = try await importLine(workshop, ["--prefix", "copy/"])
+    #expect(abs(elsewhere.storedByteCount - there.storedByteCount) < 41 * 16)
   }
 
   @Test("files that have not changed are read again with --force, and else not")

@@ -23,9 +23,10 @@ struct LinkedStoreTests {
     let workshop = try await Workshop()
     _ = try await workshop.shell("ln -s store link; mkdir src; echo x > src/x")
     try await workshop.expect(0, ["import", "src", "--store", "link"])
-    for command in [["stats"], ["report"], ["repair"], ["gc"], ["verify"], ["cache", "set-limit", "1G", "--evict"]] {
-      try await workshop.expect(0, command + ["--store", "link"])
+    for command in ["stats", "report", "repair", "gc", "verify"] {
+      try await workshop.expect(0, [command, "--store", "link"])
     }
+    try await workshop.expect(0, ["cache", "set-limit", "1G", "--evict", "--store", "link"])
     for target in ["link", "link/out", "store/out", "store"] {
       try await workshop.expect(1, ["export", target, "--store", "link"])
     }
