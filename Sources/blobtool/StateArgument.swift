@@ -17,9 +17,11 @@ struct StateArgument: ExpressibleByArgument {
 
   /// The state that is meant.
   ///
-  /// - Parameter prefix: what the keys that are asked for begin with; a time means the last state of these.
+  /// - Parameters:
+  ///   - prefix: what the keys that are asked for begin with; a time means the last state of these.
+  ///   - isOfPrefix: whether a time means the last import of just that prefix.
   /// - Throws: `Failure` if there is none, or if several may be meant.
-  func state(in store: BlobStore, prefix: String = "") async throws -> TreeState {
+  func state(in store: BlobStore, prefix: String = "", isOfPrefix: Bool = false) async throws -> TreeState {
     let states = try await store.states()
     if let named = states.first(where: { $0.name == text }) { return named }
     let digits = text.lowercased()
@@ -51,20 +53,42 @@ struct StateArgument: ExpressibleByArgument {
         "warning: state \(state.text) cannot be read, and may be a later one: \(state.reason.printable)")
     }
     let until = states.filter { $0.created <= time }
-    // One of the prefix, or of one that it begins with; else of prefixes below.
-    if let last = until.last(where: { prefix.utf8.starts(with: $0.prefix.utf8) }) { return last }
-    let below = until.filter { $0.prefix.utf8.starts(with: prefix.utf8) }
-    guard let last = below.last else {
+    let fits =
+      isOfPrefix
+      ? until.filter { $0.prefix.utf8.elementsEqual(prefix.utf8) }
+      : until.filter { prefix.utf8.starts(with: $0.prefix.utf8) || $0.prefix.utf8.starts(with: prefix.utf8) }
+    guard let last = fits.last else {
       throw Failure(ExitStatus.notFound, "There is no state of “\(prefix.printable)” from then or before.")
     }
-    if let other = below.last(where: { !$0.prefix.utf8.elementsEqual(last.prefix.utf8) }) {
+    let isOfOwn = !prefix.isEmpty && fits.contains { $0.prefix.utf8.elementsEqual(prefix.utf8) }
+    if isOfOwn || prefix.utf8.starts(with: last.prefix.utf8) {
+      let covering = fits.filter { prefix.utf8.starts(with: $0.prefix.utf8) }
+      return try await Self.last(of: covering, with: prefix, in: store) ?? last
+    }
+    // A state of prefixes below does not have all that is asked for.
+    if let other = fits.last(where: { !$0.prefix.utf8.elementsEqual(last.prefix.utf8) }) {
+      let others = other.prefix.isEmpty ? "states without a prefix" : "of “\(other.prefix.printable)”"
       throw Failure(
         ExitStatus.wrongUsage,
-        "There are states of “\(last.prefix.printable)” and of “\(other.prefix.printable)”: give a prefix, or name a "
-          + "state.")
+        "There are states of “\(last.prefix.printable)” and \(others): give a prefix, or name a state.")
     }
     return last
   }
+
+  /// The last of states that can have keys of a prefix: one that was imported below a shorter prefix has to have some.
+  private static func last(
+    of states: [TreeState], with prefix: String, in store: BlobStore
+  ) async throws -> TreeState? {
+    var seen: Set<String> = []
+    for state in states.reversed() where seen.insert(state.prefix).inserted {
+      if state.prefix.utf8.elementsEqual(prefix.utf8) { return state }
+      if try await store.hasEntries(prefix, in: state) { return state }
+    }
+    return states.last
+  }
+
+  /// Whether it is `latest` or a time.
+  var isTime: Bool { text == "latest" || Self.time(text) != nil }
 
   /// A day, until its end, or a minute or second of it, in local time unless a zone follows.
   static func time(_ text: String) -> Date? {
@@ -91,5 +115,15 @@ struct StateArgument: ExpressibleByArgument {
     guard components.isValidDate(in: calendar), let date = calendar.date(from: components) else { return nil }
     // Until the end of what was named.
     return date.addingTimeInterval(0.999)
+  }
+}
+
+extension BlobStore {
+  fileprivate func hasEntries(_ prefix: String, in state: TreeState) async throws -> Bool {
+    struct Found: Error {}
+    do { try await forEachEntry(of: state, prefix: prefix) { _ in throw Found() } } catch is Found {
+      return true
+    }
+    return false
   }
 }

@@ -437,4 +437,40 @@ struct TreeTests {
     try await workshop.expect(0, ["export", "docs/", "out", "--strip", "docs/", "--overwrite"])
     #expect(try await differences(workshop, "e", "out") == [])
   }
+
+  @Test(
+    "without a prefix are not taken for later ones of other prefixes, and keys that were put are restored by time"
+  )
+  func withoutPrefix() async throws {
+    let workshop = try await Workshop()
+    _ = try await workshop.shell("mkdir src docs; echo a > src/a; echo d > docs/d")
+    try await workshop.expect(0, ["put", "own"], input: Data("1".utf8))
+    try await workshop.expect(0, ["import", "src", "--name", "root"])
+    #expect(try await workshop.expect(0, ["list", "--at", "latest", "-0"]).text == "\0a\0")
+    try await workshop.expect(0, ["import", "docs", "--prefix", "docs", "--name", "one"])
+    for time in ["latest", "2999-01-01"] {
+      #expect(
+        try await workshop.expect(64, ["list", "--at", time]).errors.contains(
+          "There are states of “docs/” and states without a prefix"))
+    }
+    #expect(try await workshop.expect(0, ["list", "docs/", "--at", "latest", "-0"]).text.contains("docs/d"))
+    _ = try await workshop.shell("echo b > src/b; echo e > docs/e")
+    try await workshop.expect(0, ["import", "docs", "--prefix", "docs"])
+    try await workshop.expect(0, ["import", "src"])
+    #expect(try await workshop.expect(0, ["list", "--at", "latest", "-0"]).text == "\0a\0b\0")
+    // Of two states, of the same prefix.
+    #expect(try await workshop.expect(0, ["diff", "one", "latest"]).lines == ["M docs/", "+ docs/e"])
+    #expect(try await workshop.expect(0, ["diff", "latest", "one"]).lines == ["M docs/", "- docs/e"])
+    #expect(try await workshop.expect(0, ["diff", "root", "latest"]).lines == ["M ", "+ b"])
+    // No import knows it.
+    try await workshop.expect(0, ["restore", "own", "--at", "2999-01-01"])
+    try await workshop.expect(3, ["restore", "own", "--at", "1999-01-01"])
+    try await workshop.expect(3, ["restore", "own", "--at", "root"])
+    try await workshop.expect(0, ["restore", "a", "--at", "2999-01-01"])
+    // The last state has nothing of these.
+    for time in ["latest", "2999-01-01"] {
+      try await workshop.expect(0, ["restore", "docs/d", "--at", time])
+      #expect(try await workshop.expect(0, ["list", "docs/", "--at", time, "-0"]).text.contains("docs/d"))
+    }
+  }
 }

@@ -8,7 +8,8 @@ struct DiffCommand: StoreCommand {
     commandName: "diff", abstract: "Shows how two states differ.",
     discussion: """
       Each line begins with + for what only the second state has, - for what only the first has, and M for what has \
-      changed: bytes or attributes. Folders end in /.
+      changed: bytes or attributes. Folders end in /. A \
+      time, or latest, means the last state of the other state's prefix.
       """)
 
   @Argument(help: "The first state: its name, the first digits of its ID, or a time.")
@@ -22,7 +23,8 @@ struct DiffCommand: StoreCommand {
   var isReading: Bool { true }
 
   func perform(on store: BlobStore) async throws {
-    let changes = try await store.differences(from: first.state(in: store), to: second.state(in: store))
+    let (old, new) = try await states(in: store)
+    let changes = try await store.differences(from: old, to: new)
     let encoder = JSONText()
     var lines = LineOutput()
     for change in changes {
@@ -35,5 +37,15 @@ struct DiffCommand: StoreCommand {
       try lines.add(shared.json ? encoder.line(change) : "\(mark) \(change.key.printable)")
     }
     try lines.flush()
+  }
+
+  /// The two states. A time means the last state of the other's prefix.
+  private func states(in store: BlobStore) async throws -> (TreeState, TreeState) {
+    if first.isTime, !second.isTime {
+      let new = try await second.state(in: store)
+      return (try await first.state(in: store, prefix: new.prefix, isOfPrefix: true), new)
+    }
+    let old = try await first.state(in: store)
+    return (old, try await second.state(in: store, prefix: old.prefix, isOfPrefix: true))
   }
 }

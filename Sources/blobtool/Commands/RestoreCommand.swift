@@ -24,11 +24,11 @@ struct RestoreCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let states = try await store.states()
-    let isOfState = states.contains { key.text.utf8.starts(with: $0.prefix.utf8) }
-    let time = StateArgument.time(at.text)
+    let time = states.contains { $0.name == at.text } ? nil : StateArgument.time(at.text)
+    let prefix = try await self.prefix(in: store, states)
     let result: PutResult
-    if isOfState || time == nil {
-      let state = try await at.state(in: store, prefix: key.text)
+    if prefix != nil || time == nil {
+      let state = try await at.state(in: store, prefix: prefix ?? key.text, isOfPrefix: prefix != nil)
       guard let restored = try await store.restore(key.text, from: state) else {
         throw Failure(
           ExitStatus.notFound, "State \(state.text.printable) has no file “\(key.text.printable)”.")
@@ -51,5 +51,18 @@ struct RestoreCommand: StoreCommand {
       try StandardOutput.write(
         "Restored “\(key.text.printable)”: \(HumanText.size(result.version.byteCount)).\n")
     }
+  }
+
+  /// The prefix of imports until the time that know the key; nil if none does, or if a state is named.
+  private func prefix(in store: BlobStore, _ states: [TreeState]) async throws -> String? {
+    let key = key.text
+    let time = StateArgument.time(at.text) ?? .distantFuture
+    let covering = states.filter { $0.created <= time && key.utf8.starts(with: $0.prefix.utf8) }
+    guard at.isTime, !covering.isEmpty else { return nil }
+    let found = try await store.findInStates { $0 == key }
+    let prefixes = Set(found.versions.flatMap(\.states).map(\.prefix))
+    // What cannot be read may know it, too.
+    if prefixes.isEmpty, !found.unreadable.isEmpty { return covering.last?.prefix }
+    return covering.last { prefixes.contains($0.prefix) }?.prefix
   }
 }
