@@ -18,14 +18,43 @@ struct BucketTests {
   func run(
     _ machine: String, _ arguments: [String], input: Data = Data(), more: [String: String] = [:]
   ) async throws -> Outcome {
-    let environment = [
+    try await workshop.run(
+      arguments, input: input, environment: environment(machine).merging(more) { $1 })
+  }
+
+  private func environment(_ machine: String) -> [String: String] {
+    [
       "AWS_ENDPOINT_URL": ProcessInfo.processInfo.environment["BLOB_STORAGE_S3_MOCK"] ?? "",
       "AWS_ACCESS_KEY_ID": "mock", "AWS_SECRET_ACCESS_KEY": "very-secret", "AWS_CONFIG_FILE": "/nonexistent",
       "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent", "BLOBTOOL_STORE": "s3://blob-storage/\(prefix)",
       "XDG_STATE_HOME": workshop.path(machine),
     ]
-    return try await workshop.run(
-      arguments, input: input, environment: environment.merging(more) { $1 })
+  }
+
+  @Test("may have its state folder behind a link")
+  func linkedState() async throws {
+    _ = try await workshop.shell("mkdir par; ln -s par parl")
+    for command in [["init"], ["put", "k"], ["stats"], ["gc"]] {
+      let outcome = try await run("one", command + ["--state", "parl/state"], input: Data("x".utf8))
+      #expect(outcome.status == 0, "\(command): \(outcome.errors)")
+    }
+  }
+
+  @Test(
+    "names the disk of its state folder when that is full",
+    .enabled(if: Mounting.isAllowed, "nothing may be mounted here"))
+  func fullState() async throws {
+    try workshop.write(noise(4_000_000, seed: 1), to: "file")
+    let script = """
+      mkdir full; mount -t tmpfs -o size=3m none full; \(Workshop.tool) init --state full/state > /dev/null || echo wrong
+      \(Workshop.tool) put k file --state full/state
+      """
+    let running = try await workshop.start(
+      ["-m", "bash", "-c", script], environment: environment("one"), program: "/usr/bin/unshare")
+    let outcome = try await running.outcome()
+    #expect(outcome.status == 1 && outcome.text.isEmpty)
+    #expect(outcome.errors.contains("free space on the disk of full/state"), "\(outcome.errors)")
+    #expect(!outcome.errors.contains("blobtool delete"))
   }
 
   @Test("is created, written and read by machines that have nothing else in common")

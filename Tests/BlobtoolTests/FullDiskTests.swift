@@ -94,6 +94,19 @@ extension FullDiskTests {
     #expect(outcome.lines.filter { $0.hasPrefix("!") } == [], "\(outcome.errors)")
   }
 
+  @Test("ends an export with a sentence that says how to go on")
+  func exporting() async throws {
+    let workshop = try await Workshop()
+    for index in 1...8 { try workshop.write(noise(900_000, seed: UInt64(index)), to: "tree/f\(index)") }
+    try await workshop.expect(0, ["import", "tree"])
+    let outcome = try await workshop.shell(
+      "mkdir full; unshare -m bash -c 'mount -t tmpfs -o size=3m none full; BLOBTOOL_STORE=$PWD/store $TOOL export full'"
+    )
+    #expect(outcome.status == 1)
+    #expect(outcome.errors.contains("free space there, or export to another disk"), "\(outcome.errors)")
+    #expect(outcome.errors.split(separator: "\n").count == 1)
+  }
+
   /// A copy that is longer than the target's disk. It commits every 64 MB.
   private static let copying = #"""
     wrong() { echo "! $*"; }

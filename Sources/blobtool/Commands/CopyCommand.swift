@@ -100,7 +100,7 @@ struct CopyCommand: AsyncParsableCommand {
       try await source.tellingLosses {
         let opened = try await places.target.open()
         target = opened
-        let report = try await copy(source, to: opened)
+        let report = try await copy(source, to: opened, places.target)
         if !dryRun { try await CacheCommand.hold(opened) }
         try tell(report)
       }
@@ -114,7 +114,9 @@ struct CopyCommand: AsyncParsableCommand {
     try await source.closeWhole()
   }
 
-  private func copy(_ source: BlobStore, to target: BlobStore) async throws -> CopyReport {
+  private func copy(
+    _ source: BlobStore, to target: BlobStore, _ place: StorePlace
+  ) async throws -> CopyReport {
     let latest = Mutex<WorkProgress?>(nil)
     do {
       return try await shared.withProgress { meter in
@@ -136,7 +138,7 @@ struct CopyCommand: AsyncParsableCommand {
       throw try room.failure(
         "\(HumanText.count(count, "key")) of this copy, \(HumanText.size(byteCount)),"
           + " \(count == 1 ? "is" : "are") in \(target.information.path.printable)",
-        then: "start the copy again to continue it", json: shared.json)
+        then: "start the copy again to continue it", json: shared.json, in: place)
     }
   }
 

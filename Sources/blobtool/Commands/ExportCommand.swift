@@ -74,10 +74,18 @@ struct ExportCommand: StoreCommand {
       state: try await at?.state(in: store, prefix: prefix), restoresAttributes: !noAttributes,
       restoresOwners: owners ? true : nil, isDryRun: dry.isDryRun,
       maximumByteRate: bandwidth.maximumByteRate)
-    let report = try await shared.withProgress { meter in
-      try await store.exportFiles(
-        to: directory, options: options, progress: meter.handler,
-        onFile: verbose.handler(shared.outputOptions, meter, dry.isDryRun ? "would write" : "wrote"))
+    let report: ExportReport
+    do {
+      report = try await shared.withProgress { meter in
+        try await store.exportFiles(
+          to: directory, options: options, progress: meter.handler,
+          onFile: verbose.handler(shared.outputOptions, meter, dry.isDryRun ? "would write" : "wrote"))
+      }
+    } catch let error as BlobStorageError where error.code == .noSpace {
+      throw Failure(
+        ExitStatus.failed,
+        "\(error.message.printable): free space there, or export to another disk; the same command goes on from what is"
+          + " written.")
     }
     if !shared.json || verbose.isVerbose {
       for skipped in report.skipped + report.damaged {

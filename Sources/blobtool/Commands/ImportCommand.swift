@@ -226,7 +226,7 @@ struct ImportCommand: StoreCommand {
     let room = NoRoom(error: error.message, code: error.code, files: count, byteCount: byteCount)
     return try room.failure(
       "\(HumanText.count(count, "file")) of this import, \(HumanText.size(byteCount)), are in the store",
-      then: "start the import again to continue it", json: shared.json)
+      then: "start the import again to continue it", json: shared.json, in: shared.place())
   }
 
   private func nameSkipped(_ report: ImportReport) {

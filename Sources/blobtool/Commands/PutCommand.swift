@@ -69,7 +69,8 @@ struct PutCommand: StoreCommand {
       }
     } catch let error as BlobStorageError where error.code == .noSpace {
       throw try NoRoom(error: error.message, code: error.code)
-        .failure("“\(key.printable)” was not stored", then: "put it again", json: shared.json)
+        .failure(
+          "“\(key.printable)” was not stored", then: "put it again", json: shared.json, in: shared.place())
     }
   }
 

@@ -15,12 +15,16 @@ struct NoRoom: Encodable {
   /// - Parameters:
   ///   - stored: what the command had stored.
   ///   - then: what to do once there is room.
-  func failure(_ stored: String, then: String, json: Bool) throws -> Failure {
+  ///   - place: where the store is.
+  func failure(_ stored: String, then: String, json: Bool, in place: StorePlace) throws -> Failure {
     if json { StandardError.write(try JSONText().line(self) + "\n") }
     let reason = error.hasSuffix(".") ? String(error.dropLast()) : error
-    return Failure(
-      ExitStatus.failed,
-      "\(reason): \(stored); free space with `blobtool delete` and `blobtool gc`, which work on a full disk, and \(then)."
-    )
+    let remedy =
+      switch place {
+      case .folder: "free space with `blobtool delete` and `blobtool gc`, which work on a full disk"
+      case .bucket(_, let state, _):
+        "free space on the disk of \(state.printable), where this machine keeps the state of the store"
+      }
+    return Failure(ExitStatus.failed, "\(reason): \(stored); \(remedy), and \(then).")
   }
 }
