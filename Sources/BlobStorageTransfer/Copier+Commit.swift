@@ -12,6 +12,7 @@ extension Copier {
     /// Those of them that reports count.
     var countedCount = 0
     var countedDroppedCount = 0
+    var droppedKeyCount = 0
     var storedByteCount = 0
     var named: [BlobDigest] = []
     /// Keys that were written whole.
@@ -41,6 +42,7 @@ extension Copier {
       for key in done.whole { settle(key) }
       report.newVersionCount += done.countedCount
       report.droppedVersionCount += done.countedDroppedCount
+      report.droppedKeyCount += done.droppedKeyCount
       report.storedByteCount += Int64(done.storedByteCount)
     }
   }
@@ -74,7 +76,10 @@ extension Copier {
     if ready.count < plan.added.count { return true }
     try commit.drop(plan.dropped, of: key.bytes)
     done.droppedCount += plan.dropped.count
-    if !InternalKey.isInternal(key.bytes) { done.countedDroppedCount += plan.dropped.count }
+    if !InternalKey.isInternal(key.bytes) {
+      done.countedDroppedCount += plan.dropped.count
+      if plan.dropsKey { done.droppedKeyCount += 1 }
+    }
     done.whole.append(key)
     return true
   }

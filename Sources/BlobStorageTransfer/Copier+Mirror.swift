@@ -45,7 +45,7 @@ extension Copier {
     try forEachPageOfTarget { (_, others) throws(BlobStorageError) in
       guard !others.isEmpty else { return }
       if options.isDryRun {
-        report.droppedKeys += others.prefix(Self.shownKeyCountMax - report.droppedKeys.count).map(\.key)
+        name(others.map(\.key))
       } else {
         _ = try target.delete(others.map(\.key), .relaxed)
         if let watermark = try target.writer.commit(on: [], { _ in }).watermark {
@@ -56,6 +56,11 @@ extension Copier {
       report.droppedVersionCount += others.reduce(0) { $0 + $1.versionCount }
     }
     if options.prefix.isEmpty, !options.isDryRun { try dropOtherStates() }
+  }
+
+  /// Names keys that a dry run would drop, the first of them.
+  private func name(_ keys: [String]) {
+    report.droppedKeys += keys.prefix(Self.shownKeyCountMax - report.droppedKeys.count)
   }
 
   /// Drops the states that the source does not have, and what imports have kept for them.
@@ -106,7 +111,14 @@ extension Copier {
     for planned in batch.keys where !InternalKey.isInternal(planned.key.bytes) {
       let added = planned.plan.added.count { failures[$0.row.digest] == nil }
       report.newVersionCount += added
-      if added == planned.plan.added.count { report.droppedVersionCount += planned.plan.dropped.count }
+      // Keys that the source lacks are counted with the others of a mirror.
+      guard added == planned.plan.added.count, !options.isMirror || !planned.key.shown.isEmpty else {
+        continue
+      }
+      report.droppedVersionCount += planned.plan.dropped.count
+      guard planned.plan.dropsKey else { continue }
+      report.droppedKeyCount += 1
+      name([String(decoding: planned.key.bytes, as: UTF8.self)])
     }
     if !failures.isEmpty { try report(failures, batch) }
   }

@@ -59,7 +59,7 @@ public struct CopyReport: Sendable, Hashable, Codable {
   public var unchangedVersionCount = 0
   /// Versions that the target no longer shows.
   public var droppedVersionCount = 0
-  /// Keys that a mirror drops from the target. A dry run also names the first hundred.
+  /// Keys that the target no longer shows. A dry run also names the first hundred.
   public var droppedKeyCount = 0
   public var droppedKeys: [String] = []
   /// In a dry run, why the copy would be refused.

@@ -33,6 +33,8 @@ struct CopyPlan: Sendable {
   /// Oldest first: a partial copy is a prefix of the history.
   private(set) var added: [Addition] = []
   private(set) var dropped: [Stamp] = []
+  /// Whether the target no longer shows the key.
+  private(set) var dropsKey = false
 
   /// Leaves out versions that are not to be copied, and returns them. They take nothing's place.
   mutating func refuse(_ isRefused: (Stamp) -> Bool) -> [Addition] {
@@ -70,6 +72,7 @@ struct CopyPlan: Sendable {
       }
     }
     if !dropped.isEmpty, try target.hold(on: key.bytes, among: target.keyHolds()) != nil { dropped = [] }
+    dropsKey = !dropped.isEmpty && added.isEmpty && dropped.count == name.versionCount
   }
 
   /// Where a version of the source is in the target, with its row there, or where it would go.

@@ -81,6 +81,23 @@ struct CopyCommandTests {
     try await workshop.expect(0, ["verify", "--store", other])
   }
 
+  @Test("counts keys that the source has deleted, in a plan as well")
+  func deleted() async throws {
+    let workshop = try await Workshop()
+    let other = workshop.path("other")
+    try await workshop.expect(0, ["init", "--store", other])
+    for index in 0..<30 { try await workshop.expect(0, ["put", "\(index)"], input: Data("x".utf8)) }
+    let command = ["copy", workshop.storePath, other, "--json"]
+    try await workshop.expect(0, command)
+    for (key, options) in [("3", ["--mirror"]), ("4", [])] {
+      try await workshop.expect(0, ["delete", key])
+      for more in [["--dry-run"], []] {
+        let done = try report(try await workshop.expect(0, command + options + more))
+        #expect(done.droppedKeys == 1 && done.droppedVersions == 1, "\(options) \(more)")
+      }
+    }
+  }
+
   @Test("with a prefix touches no other keys, and a dry run none at all")
   func prefix() async throws {
     let workshop = try await Workshop()

@@ -172,7 +172,9 @@ struct CopyCommand: AsyncParsableCommand {
       facts.add(dryRun ? "versions to copy" : "versions copied", report.newVersionCount)
       facts.add("versions there before", report.unchangedVersionCount)
       facts.add(dryRun ? "versions to drop" : "versions dropped", report.droppedVersionCount)
-      if mirror { facts.add(dryRun ? "keys to drop" : "keys dropped", report.droppedKeyCount) }
+      if mirror || report.droppedKeyCount > 0 {
+        facts.add(dryRun ? "keys to drop" : "keys dropped", report.droppedKeyCount)
+      }
       facts.add(dryRun ? "chunks to send" : "chunks sent", report.chunkCount)
       facts.add("new bytes", byteCount: report.newByteCount)
       facts.add(dryRun ? "would take on disk" : "added to packs", byteCount: report.storedByteCount)
