@@ -93,7 +93,13 @@ struct VersionWriter: Sendable {
         case .other, .absent: break
         }
       }
-      guard let folder = target.folder else { return .written(isComplete: true) }
+      guard let folder = target.folder else {
+        if options.overwrites, try target.existing?.hasFilledFolder(path, through: &trails.existing) == true {
+          return failed(
+            .io, OutputFolder.filledFolder((target.existing?.path ?? "").appending(bytes: path)).message)
+        }
+        return .written(isComplete: true)
+      }
       return .written(
         isComplete: try isLink
           ? writeLink(version, mark, at: path, in: folder, through: &trails)

@@ -107,6 +107,18 @@ package final class InputFolder: Sendable {
     }
   }
 
+  /// Whether a folder is there that is not empty.
+  func hasFilledFolder(_ bytes: [UInt8], through trail: inout FolderTrail) throws(BlobStorageError) -> Bool {
+    do throws(BlobStorageError) {
+      let folder = try folder(of: bytes + Array("/x".utf8), through: &trail)
+      let duplicate = Int32(try systemCall("list", path) { bs_duplicate(folder.number) })
+      return try !readNames(owning: duplicate, path).isEmpty
+    } catch {
+      if error.isMissingName || error.code == .sourceFailed { return false }
+      throw error
+    }
+  }
+
   private func folder(
     of bytes: [UInt8], through trail: inout FolderTrail
   ) throws(BlobStorageError) -> OwnedDescriptor {

@@ -162,9 +162,7 @@ package final class OutputFolder: Sendable {
       // Removes an empty folder, and no other.
       let removed = uninterrupted { bs_remove_directory_at(directory, name) }
       if removed == -Int(Errno.directoryNotEmpty.rawValue) || removed == -Int(Errno.fileExists.rawValue) {
-        throw BlobStorageError(
-          .io, "\(path().string) is a folder that is not empty: move it away, and export again",
-          path: path().string)
+        throw Self.filledFolder(path())
       }
       if removed >= 0 { outcome = uninterrupted(renamed) }
     }
@@ -175,6 +173,11 @@ package final class OutputFolder: Sendable {
     #if DEBUG || WEAKNESSES
       observer?(step)
     #endif
+  }
+
+  static func filledFolder(_ path: FilePath) -> BlobStorageError {
+    BlobStorageError(
+      .io, "\(path.string) is a folder that is not empty: move it away, and export again", path: path.string)
   }
 
   static func escapes(_ path: FilePath) -> BlobStorageError {
