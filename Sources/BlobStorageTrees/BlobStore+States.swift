@@ -39,6 +39,13 @@ public struct FoundVersion: Sendable, Hashable, Codable {
   public var version: BlobVersion.ID
   /// Oldest first.
   public var states: [TreeState]
+  /// Whether it was deleted since: the states have it no more.
+  public var isDeleted: Bool
+
+  private enum CodingKeys: String, CodingKey {
+    case key, version, states
+    case isDeleted = "deleted"
+  }
 }
 
 extension BlobStore {
@@ -106,9 +113,13 @@ extension BlobStore {
         var ranges: [Stamp: [Range<Int>]] = [:]
         for case (.version(let stamp), let states) in line.contents { ranges[stamp, default: []] += states }
         for stamp in ranges.keys.sorted() {
+          let kept = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+            try transaction.keptVersion(ofKey: line.key, stamp)
+          }
           found.versions.append(
             FoundVersion(
-              key: key, version: BlobVersion.ID(stamp), states: forest.states(in: ranges[stamp] ?? [])))
+              key: key, version: BlobVersion.ID(stamp), states: forest.states(in: ranges[stamp] ?? []),
+              isDeleted: kept == nil))
         }
       }
       found.unreadable = list.unreadable + forest.unreadable

@@ -9,7 +9,8 @@ struct FindCommand: StoreCommand {
     commandName: "find", abstract: "Finds files in all states, deleted ones too.",
     discussion: """
       A pattern without / is one of names, and one with / is one of whole keys. Each line is a version: its ID, the first \
-      and the last state that has it, and its key. States that cannot be read are named, and the exit code is 1.
+      and the last state that has it, and its key, with the word \
+      deleted behind it if the version was deleted since. States that cannot be read are named, and the exit code is 1.
       """)
 
   @Argument(help: "A shell pattern; * also stands for /.")
@@ -42,6 +43,7 @@ struct FindCommand: StoreCommand {
   private func text(_ found: FoundVersion) -> String {
     let first = found.states.first?.text ?? ""
     let last = found.states.last?.text ?? ""
-    return "\(found.version)  \(first.printable)..\(last.printable)  \(found.key.printable)"
+    return
+      "\(found.version)  \(first.printable)..\(last.printable)  \(found.key.printable)\(found.isDeleted ? "  deleted" : "")"
   }
 }
