@@ -118,10 +118,14 @@ struct KeyArgument: ExpressibleByArgument {
 
   static var defaultCompletionKind: CompletionKind { KeyCompletion.kind }
 
-  /// - Throws: `ValidationError` for an empty key. The store refuses keys that are too long.
+  /// - Throws: `ValidationError` for a key that is empty or too long.
   func checked() throws -> String {
     guard !text.isEmpty else {
       throw ValidationError("a key is empty: it has 1 to \(BlobLimits.maximumKeyByteCount) bytes")
+    }
+    guard text.utf8.count <= BlobLimits.maximumKeyByteCount else {
+      throw ValidationError(
+        "a key has at most \(BlobLimits.maximumKeyByteCount) bytes, and this one \(text.utf8.count)")
     }
     return text
   }

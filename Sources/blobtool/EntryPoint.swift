@@ -62,6 +62,13 @@ enum EntryPoint {
     let help = ([Blobtool._commandName] + (command(arguments).map { [$0._commandName] } ?? []) + ["--help"])
     var message = Blobtool.message(for: error).split(separator: "\n").joined(separator: " ")
     if message.hasSuffix(".") { message.removeLast() }
+    // The argument parser takes -1 for an option.
+    if let value = message.wholeMatch(of: /Missing value for '(--[^ ']+).*/),
+      let option = arguments.firstIndex(of: String(value.1)), arguments.indices.contains(option + 1),
+      arguments[option + 1].contains(/^-\d/)
+    {
+      message = "\(value.1) takes no negative number"
+    }
     StandardError.say("\(message); see `\(help.joined(separator: " "))`.")
     return ExitStatus.wrongUsage
   }

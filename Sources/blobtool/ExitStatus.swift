@@ -57,7 +57,10 @@ struct Failure: Error {
 
   /// The version is not in the store.
   static func noVersion(_ version: String, of key: String) -> Self {
-    Self(ExitStatus.notFound, "The key “\(key.printable)” has no version \(version.printable).")
+    let isShort = version.count < VersionArgument.digitCountMin && version.allSatisfy(\.isHexDigit)
+    let remedy = isShort ? ": give at least the first \(VersionArgument.digitCountMin) digits of its ID" : ""
+    return Self(
+      ExitStatus.notFound, "The key “\(key.printable)” has no version \(version.printable)\(remedy).")
   }
 
   private static func exitStatus(of code: BlobStorageError.Code) -> Int32 {

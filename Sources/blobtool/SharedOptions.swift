@@ -157,9 +157,33 @@ extension StoreCommand {
       }
     } catch {
       try? await store.closeWhole()  // report the first error
+      if !isReading, let failure = Failure(error, ofChanging: store) { throw failure }
       throw error
     }
     try await store.closeWhole()
+  }
+}
+
+extension Failure {
+  /// The failure of a change to a store that this user may only read; nil if it was another one.
+  fileprivate init?(_ error: any Error, ofChanging store: BlobStore) {
+    let folder = store.information.path
+    guard let error = error as? BlobStorageError, error.path?.hasPrefix(folder + "/") == true else {
+      return nil
+    }
+    let reason = error.message.hasSuffix(".") ? String(error.message.dropLast()) : error.message
+    switch error.code {
+    case .permissionDenied:
+      self.init(
+        ExitStatus.failed,
+        "\(reason.printable): this user may only read the store; run the command as its owner, or give this user the"
+          + " right to write in \(folder.printable).")
+    case .readOnly:
+      self.init(
+        ExitStatus.failed,
+        "\(reason.printable): the store can only be read there; mount its file system writable to change it.")
+    default: return nil
+    }
   }
 }
 

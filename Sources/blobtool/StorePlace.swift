@@ -37,6 +37,7 @@ enum StorePlace: Sendable {
   static func bucket(
     _ path: String, state: String?, packCache: Int64?, profile: String? = nil
   ) throws -> StorePlace {
+    guard packCache ?? .max >= 64 << 20 else { throw ValidationError("--pack-cache is 64M or more") }
     let location: S3Location
     do { location = try S3Location(path) } catch { throw ValidationError(error.message) }
     var environment = ProcessInfo.processInfo.environment

@@ -174,7 +174,8 @@ struct VersionLine: Decodable {
       (["export", "nope/", "out"], 3, "nope/"), (["keep", "--up-to", "1", "nope"], 3, "nope"),
       (["get", "k", "--offset", "4"], 1, "4"), (["put", "x", "missing-file"], 1, "missing-file"),
       (["put", "x", "."], 1, "regular file"), (["get", "k", "-o", "no/such/folder"], 1, "no/such/folder"),
-      (["put", String(repeating: "k", count: 4_097)], 1, "4096"),
+      (["put", String(repeating: "k", count: 4_097)], 64, "4096"),
+      (["get", "k", "--version", "01"], 3, "6 digits"),
       (["import", "missing-file"], 1, "missing-file"),
     ] as [([String], Int32, String)])
   func missing(_ arguments: [String], _ status: Int32, _ name: String) async throws {
@@ -184,6 +185,21 @@ struct VersionLine: Decodable {
     #expect(outcome.errors.hasPrefix("blobtool: "))
     #expect((outcome.errors + outcome.text).contains(name))
     #expect(try await workshop.expect(0, ["list", "--json"]).json(ListLine.self).map(\.key) == ["k"])
+  }
+
+  @Test("nothing is written into the store's own folder")
+  func outputInStore() async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["put", "k"], input: Data("new".utf8))
+    _ = try await workshop.shell("ln -s store/packs link")
+    for file in ["store/file", "store/census", "link/file"] {
+      for command in [["get", "k"], ["report"]] {
+        let outcome = try await workshop.expect(1, command + ["-o", file])
+        #expect(outcome.errors.contains("\(file) belongs to the store itself"))
+      }
+    }
+    try await workshop.expect(0, ["verify"])
+    try await workshop.expect(0, ["get", "k", "-o", "store-file"])
   }
 
   @Test("get -o replaces a file whole, and a failed one leaves the old")

@@ -18,6 +18,7 @@ struct ReadOnlyStoreTests {
       $RUN $TOOL "$@" > out 2> err < f1 && wrong "$1 went through"
       [ $(wc -l < err) = 1 ] || wrong "$1 does not answer with one sentence: $(cat err)"
       grep -Eq 'Read-only|Permission denied' err || wrong "$1: $(cat err)"
+      grep -Eq 'only read the store; run .* as its owner|mount its file system writable' err || wrong "$1: $(cat err)"
     }
     reads get k1; cmp -s out f1 || wrong "k1 reads as other bytes"
     reads get dead; cmp -s out f2 || wrong "what a killed writer put reads as other bytes"

@@ -121,6 +121,9 @@ struct TreeTests {
     try await workshop.expect(0, ["delete", "t/c"])
     let list = try await workshop.expect(1, ["list", "t/", "--at", "one"])
     #expect(list.errors.contains("t/c") && !list.text.contains("t/c"))
+    #expect(try await workshop.expect(0, ["find", "t/c"]).text.hasSuffix("  t/c  deleted\n"))
+    #expect(try await workshop.expect(0, ["find", "t/c", "--json"]).text.contains(#""deleted":true"#))
+    #expect(!(try await workshop.expect(0, ["find", "a"]).text.contains("deleted")))
     let export = try await workshop.expect(1, ["export", "t/", "out", "--strip", "t/", "--at", "one"])
     #expect(export.errors.contains("t/c"))
     #expect(
@@ -143,6 +146,11 @@ struct TreeTests {
     try await workshop.expect(3, ["hold", "--release", "mine"])
     try await workshop.expect(0, ["keep", "--last", "1", "--all"])
     #expect(try await workshop.expect(0, ["states"]).lines.count == 1)
+    // A state that is gone does not become a prefix.
+    try await workshop.expect(0, ["put", "one-more"], input: Data("x".utf8))
+    #expect(try await workshop.expect(3, ["hold", "h", "one"]).errors.contains("--kind prefix"))
+    try await workshop.expect(0, ["hold", "h", "t/"])
+    try await workshop.expect(0, ["hold", "--release", "h"])
     try await workshop.expect(0, ["keep", "--last", "0", "--all"])
     #expect(try await workshop.expect(0, ["states"]).lines.isEmpty)
     for wrong in [
@@ -316,7 +324,9 @@ struct TreeTests {
     // A folder that is not empty stays.
     _ = try await workshop.shell(
       "rm out/file; mkdir out/file; echo mine > out/file/mine; rm -r out/dir; ln -s ../outside out/dir")
+    let planned = try await workshop.expect(1, export + ["--overwrite", "-n"])
     let outcome = try await workshop.expect(1, export + ["--overwrite"])
+    #expect(planned.errors == outcome.errors)
     #expect(outcome.errors.contains("not empty") && outcome.errors.contains("t/file"))
     #expect(
       try await workshop.shell("cat out/file/mine; test -L out/dir || cat out/dir/x; ls -R outside").lines

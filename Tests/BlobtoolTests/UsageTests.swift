@@ -56,6 +56,19 @@ import Testing
     #expect(!FileManager.default.fileExists(atPath: workshop.storePath))
   }
 
+  @Test("wrong numbers are named")
+  func numbers() async throws {
+    let workshop = try await Workshop()
+    for command in [["get", "k", "--offset", "-1"], ["list", "--limit", "-20"]] {
+      #expect(
+        try await workshop.expect(64, command).errors.contains(
+          "\(command[command.count - 2]) takes no negative number"))
+    }
+    let store = ["--store", "s3://bucket/place", "--state", workshop.path("state")]
+    #expect(
+      try await workshop.expect(64, ["list", "--pack-cache", "1"] + store).errors.contains("64M or more"))
+  }
+
   @Test(
     "help, version and completions are printed",
     arguments: [

@@ -302,7 +302,9 @@ package final class Engine: Sendable {
         .invalidArgument,
         bytes.isEmpty
           ? "A key must not be empty."
-          : "The key “\(key.prefix(40))…” has \(bytes.count) bytes, or a NUL: a key has 1 to \(BlobLimits.maximumKeyByteCount) bytes, and no NUL.",
+          : bytes.contains(0)
+            ? "The key “\(key.prefix(40))” has a NUL: a key has none."
+            : "The key “\(key.prefix(40))…” has \(bytes.count) bytes: a key has at most \(BlobLimits.maximumKeyByteCount).",
         key: key)
     }
     return bytes

@@ -13,7 +13,7 @@ struct HoldCommand: StoreCommand {
       blobtool hold --release NAME
       """,
     discussion: """
-      TARGET is a state, a key, or what keys begin with, in this order; --kind says which. A delete \
+      TARGET is a state, a key, or what keys begin with up to a /, in this order; --kind says which. A delete \
       of something that is held fails and names the hold. What a put replaces is archived. `holds` lists all holds.
       """)
 
@@ -73,7 +73,12 @@ struct HoldCommand: StoreCommand {
     }
     if try await store.currentVersion(of: text) != nil { return .key(text) }
     if kind == .key { throw Failure.noKey(text) }
-    for try await _ in store.keys(prefix: text) { return .prefix(text) }
+    for try await _ in store.keys(prefix: text) {
+      if text.hasSuffix("/") { return .prefix(text) }
+      throw Failure(
+        ExitStatus.notFound,
+        "“\(text.printable)” is no state and no key: --kind prefix holds the keys that begin with it.")
+    }
     throw Failure(
       ExitStatus.notFound,
       "“\(text.printable)” is no state and no key, and no key begins with it: --kind prefix holds keys that come later."

@@ -1,3 +1,4 @@
+import BlobStorage
 import Foundation
 import SystemPackage
 
@@ -18,7 +19,17 @@ final class OutputTarget: Sendable {
   static let standardOutput = OutputTarget(.standardOutput, name: "standard output")
 
   /// A file at `path`. Replaces an existing file, follows a link, and writes to a device or pipe.
-  static func file(_ path: String) throws -> OutputTarget {
+  ///
+  /// - Parameter store: in whose folder nothing is written.
+  static func file(_ path: String, outside store: BlobStore) throws -> OutputTarget {
+    let file = URL(fileURLWithPath: path)
+    let folder = URL(fileURLWithPath: store.information.path).resolvingSymlinksInPath().path + "/"
+    // A file that is new is in a folder that is there, and one that is there may be a link.
+    let places = [file.deletingLastPathComponent(), file].map { $0.resolvingSymlinksInPath().path + "/" }
+    guard !places.contains(where: { $0.hasPrefix(folder) }) else {
+      throw Failure(
+        ExitStatus.failed, "\(path.printable) belongs to the store itself: write to a file outside of it.")
+    }
     var status = stat()
     let exists = stat(path, &status) == 0
     do {
