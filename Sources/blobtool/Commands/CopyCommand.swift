@@ -130,11 +130,12 @@ struct CopyCommand: AsyncParsableCommand {
           meter.update(progress)
         }
       }
-    } catch let error as BlobStorageError where error.code == .noSpace {
+    } catch let error as BlobStorageError where error.fullDiskMessage != nil {
       let stored = latest.withLock { $0 }
       let (count, byteCount) = (stored?.doneCount ?? 0, stored?.doneByteCount ?? 0)
       let room = NoRoom(
-        error: error.message, code: error.code, files: nil, keys: count, byteCount: byteCount)
+        error: error.fullDiskMessage ?? error.message, code: .noSpace, files: nil, keys: count,
+        byteCount: byteCount)
       throw try room.failure(
         "\(HumanText.count(count, "key")) of this copy, \(HumanText.size(byteCount)),"
           + " \(count == 1 ? "is" : "are") in \(target.information.path.printable)",

@@ -158,7 +158,7 @@ struct ImportCommand: StoreCommand {
           },
           onFile: verbose.handler(shared.outputOptions, meter, dryRun ? "would store" : "stored"))
       }
-    } catch let error as BlobStorageError where error.code == .noSpace {
+    } catch let error as BlobStorageError where error.fullDiskMessage != nil {
       throw try noRoom(error, after: latest.withLock { $0 })
     }
     if !dryRun { try await CacheCommand.hold(store) }
@@ -223,7 +223,8 @@ struct ImportCommand: StoreCommand {
   private func noRoom(_ error: BlobStorageError, after progress: WorkProgress?) throws -> Failure {
     let stored = progress.flatMap { $0.phase == "scanning" ? nil : $0 }
     let (count, byteCount) = (stored?.doneCount ?? 0, stored?.doneByteCount ?? 0)
-    let room = NoRoom(error: error.message, code: error.code, files: count, byteCount: byteCount)
+    let room = NoRoom(
+      error: error.fullDiskMessage ?? error.message, code: .noSpace, files: count, byteCount: byteCount)
     return try room.failure(
       "\(HumanText.count(count, "file")) of this import, \(HumanText.size(byteCount)), are in the store",
       then: "start the import again to continue it", json: shared.json, in: shared.place())

@@ -67,8 +67,8 @@ struct PutCommand: StoreCommand {
           try await store.put(content, forKey: key, options: options, progress: progress)
         }
       }
-    } catch let error as BlobStorageError where error.code == .noSpace {
-      throw try NoRoom(error: error.message, code: error.code)
+    } catch let error as BlobStorageError where error.fullDiskMessage != nil {
+      throw try NoRoom(error: error.fullDiskMessage ?? error.message, code: .noSpace)
         .failure(
           "“\(key.printable)” was not stored", then: "put it again", json: shared.json, in: shared.place())
     }

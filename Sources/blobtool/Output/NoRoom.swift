@@ -1,4 +1,5 @@
 import BlobStorage
+import SystemPackage
 
 /// A full disk or a limit, and how much a command had stored before.
 struct NoRoom: Encodable {
@@ -26,5 +27,16 @@ struct NoRoom: Encodable {
         "free space on the disk of \(state.printable), where this machine keeps the state of the store"
       }
     return Failure(ExitStatus.failed, "\(reason): \(stored); \(remedy), and \(then).")
+  }
+}
+
+extension BlobStorageError {
+  /// What a full disk is named by; nil for another error. In a bucket, a pack that finds no room ends its writer.
+  var fullDiskMessage: String? {
+    if code == .noSpace { return message }
+    guard code == .poisoned, let path, let reason = errno.map(Errno.init(rawValue:)),
+      reason == .noSpace || reason == .diskQuotaExceeded
+    else { return nil }
+    return "cannot write \(path): \(reason.description)"
   }
 }
