@@ -66,7 +66,8 @@ package struct StateFile: Sendable {
         return try StateRecord(metadata: version.row.metadata)
       }
     }
-    throw BlobStorageError(.corrupted, "State \(id) is missing, and others build on it: run verify.")
+    throw BlobStorageError(
+      .corrupted, "It builds on state \(id), which is lost: import again to record a new one.")
   }
 
   /// Walks the entries of a state.

@@ -275,6 +275,25 @@ struct VerificationLine: Decodable {
     try await workshop.expect(0, ["verify"])
   }
 
+  @Test("a loss of states, and of versions that are kept for them, can be accepted")
+  func lostState() async throws {
+    let workshop = try await Workshop()
+    for name in ["1", "2", "3"] { try workshop.write(noise(3_000, seed: UInt64(name)!), to: "from/" + name) }
+    try await workshop.expect(0, ["import", "from", "--prefix", "d"])
+    let listing = try await workshop.shell("ls store/packs")
+    let pack = try #require(listing.lines.first)
+    try workshop.write(noise(3_000, seed: 4), to: "from/1")
+    try await workshop.expect(0, ["import", "from", "--prefix", "d", "--name", "second"])
+    _ = try await workshop.shell("rm store/packs/\(pack)")
+    try await workshop.expect(4, ["repair"])
+    let accepted = try await workshop.expect(0, ["repair", "--accept-loss"])
+    #expect(accepted.text.contains("dropped: “state ") && accepted.text.contains("a state of “d/1”"))
+    try await workshop.expect(0, ["verify"])
+    try await workshop.expect(0, ["gc"])
+    let left = try await workshop.expect(4, ["list", "--at", "second"])
+    #expect(left.errors.contains("builds on") && left.errors.contains("import again"))
+  }
+
   @Test("damage is 4, named, and healed by a repair and a second put")
   func damage() async throws {
     let workshop = try await Workshop()

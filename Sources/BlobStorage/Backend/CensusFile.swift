@@ -33,12 +33,29 @@ package struct CensusFile: CensusLog {
     let file = try files.open(path, .append)
     defer { file.close() }
     try bridge(Census.text(events)) { (text) throws(BlobStorageError) in try file.append(text) }
+    reserveRoom(in: file)
     guard durably else { return }
     try file.synchronize()
     try files.syncDirectory(path.folder)
   }
 
+  /// Reserves room for the next lines, without which a full disk could never lose a pack again: each removal is a line.
+  private func reserveRoom(in file: any File) {
+    do throws(BlobStorageError) {
+      let status = try file.status()
+      let reserved = status.byteCount + Self.reservedByteCount
+      if status.allocatedByteCount < reserved { try file.reserve(byteCount: reserved) }
+    } catch {
+      // What there is no room for yet is reserved behind another line.
+    }
+  }
+
+  /// More than the lines that a collection appends at once.
+  private static let reservedByteCount: Int64 = 4 << 10
+
   package func replace(by census: Census) throws(BlobStorageError) {
-    try files.replace(path, with: Census.text(census.events)).close()
+    let file = try files.replace(path, with: Census.text(census.events))
+    defer { file.close() }
+    reserveRoom(in: file)
   }
 }

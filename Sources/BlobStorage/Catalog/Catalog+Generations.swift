@@ -106,10 +106,32 @@ extension Catalog {
   /// Marks the generation as written to in `state`, before it is. `lock` is held exclusively.
   func markWritten() throws(BlobStorageError) {
     guard let now = current.withLock({ $0 }), let known = now.state?.value, known.clean != nil else { return }
-    let state = try writeState(
-      CatalogState(
-        generation: known.generation, mark: identity.mark, inode: try now.environment.inode()))
+    let written = CatalogState(
+      generation: known.generation, mark: identity.mark, inode: try now.environment.inode())
+    let state: OpenState
+    do throws(BlobStorageError) { state = try writeState(written) } catch {
+      guard error.code == .noSpace else { throw error }
+      state = try overwriteState(known, with: written)
+    }
     current.withLock { $0?.state = state }
+  }
+
+  /// Replaces the bytes of the state in its own file, for which a full disk has room. A state that a power cut tears is
+  /// none, or has the old checksum, which the catalog does not match once it is written to.
+  private func overwriteState(
+    _ known: CatalogState, with state: CatalogState
+  ) throws(BlobStorageError) -> OpenState {
+    let file = try files.open(folder.entry("state"), .readWrite)
+    do throws(BlobStorageError) {
+      var bytes = Array(state.text.utf8)
+      bytes += Array(repeating: UInt8(ascii: "\n"), count: max(0, known.text.utf8.count - bytes.count))
+      try file.put(bytes, at: 0)
+      try file.synchronize()
+    } catch {
+      file.close()
+      throw error
+    }
+    return OpenState(value: state, file: file)
   }
 
   /// The state, if a power cut cannot have torn its generation; else nil.

@@ -76,6 +76,8 @@ package struct LocalSharing: Sharing {
     if !losses.lostPacks.isEmpty { try parts.catalog.rebuild(because: nil) }
   }
 
+  package func restoreLog() {}
+
   package func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName> {
     Set(try losses().lostPacks)
   }

@@ -105,6 +105,9 @@ package protocol Sharing: CatalogExtender {
   /// - Parameter replaced: damaged packs that were kept, and whose whole records lie in others now.
   func acceptLosses(_ engine: Engine, replaced: Set<PackName>) throws(BlobStorageError)
 
+  /// Puts back what is lost of the log that all machines read, as far as this machine knows it.
+  func restoreLog() throws(BlobStorageError)
+
   /// The packs that should be there and are not. Packs that a collector has removed are not among them.
   ///
   /// - Parameter rows: the packs that the catalog knows.

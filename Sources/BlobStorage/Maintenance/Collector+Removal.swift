@@ -83,7 +83,7 @@ extension Collector {
     for (index, candidate) in delayed.enumerated() {
       try step("compacting")
       guard try hasRoom(candidate.content.keptByteCount) else {
-        throw Self.noRoom(toCopy: delayed[index...])
+        throw try noRoom(toCopy: delayed[index...])
       }
       try compact([candidate])
       doneCount += 1
@@ -92,18 +92,25 @@ extension Collector {
 
   /// Whether copies of that many bytes fit on the disk before the old packs go.
   private func hasRoom(_ byteCount: Int64) throws(BlobStorageError) -> Bool {
-    // A footer of tiny records is up to an eighth as long, and the catalog changes.
-    try engine.folder.files.availableByteCount(at: engine.folder.packs) / 5 * 4 >= byteCount
-      + StoreFolder.reserveByteCount
+    try missingRoom(byteCount) <= 0
   }
 
-  private static func noRoom(toCopy candidates: ArraySlice<Candidate>) -> BlobStorageError {
+  /// How many bytes have to become free on the disk before that many can be copied.
+  private func missingRoom(_ byteCount: Int64) throws(BlobStorageError) -> Int64 {
+    // A footer of tiny records is up to an eighth as long, and the catalog changes.
+    (byteCount + StoreFolder.reserveByteCount) / 4 * 5
+      - (try engine.folder.files.availableByteCount(at: engine.folder.packs))
+  }
+
+  /// - Parameter candidates: the smallest first.
+  private func noRoom(toCopy candidates: ArraySlice<Candidate>) throws(BlobStorageError) -> BlobStorageError {
     let kept = candidates.lazy.map(\.content.keptByteCount)
     let freed = candidates.reduce(0) { $0 + $1.content.recordsByteCount } - kept.reduce(0, +)
+    let packs = candidates.count == 1 ? "a pack" : "\(candidates.count) packs"
     return BlobStorageError(
       .noSpace,
-      "The disk is too full to copy the live records of \(candidates.count) packs, which would free \(freed) bytes: "
-        + "make room for \(kept.min() ?? 0) bytes and collect again.")
+      "The disk is too full to copy the live records of \(packs), which would free \(freed) bytes: "
+        + "make room for \(max(1, try missingRoom(kept.first ?? 0))) bytes more and collect again.")
   }
 
   /// Copies what is live in the packs into a new one, and takes them away once that is on the medium.

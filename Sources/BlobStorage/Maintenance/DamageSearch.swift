@@ -10,6 +10,14 @@ struct DamageSearch {
     var dependent: BlobDigest?
   }
 
+  /// What needs a blob.
+  struct Owner {
+    /// What reports call it: a key, a state, a hold.
+    var name: String
+    /// Also of an internal key; nil for a hold on a blob.
+    var version: (key: [UInt8], id: BlobVersion.ID)?
+  }
+
   private let engine: Engine
 
   init(_ engine: Engine) { self.engine = engine }
@@ -17,7 +25,7 @@ struct DamageSearch {
   /// Calls `body` with every hold by name and with what its blob needs, as for versions. A blob that is not there at all
   /// was never stored: a process died before.
   private func forEachHold(
-    _ body: (_ key: String, _ digest: BlobDigest, _ needs: [Need]) throws(BlobStorageError) -> Void,
+    _ body: (_ owner: Owner, _ digest: BlobDigest, _ needs: [Need]) throws(BlobStorageError) -> Void,
     _ isInteresting: (BlobDigest) -> Bool
   ) throws(BlobStorageError) {
     for hold in try HoldFile(engine.folder).read() {
@@ -26,21 +34,24 @@ struct DamageSearch {
         return try transaction.manifestRow(hold.digest) != nil
       }
       guard isStored else { continue }
-      try body("hold " + hold.name, hold.digest, try needs(of: hold.digest, isInteresting))
+      try body(
+        Owner(name: "hold " + hold.name), hold.digest, try needs(of: hold.digest, isInteresting))
     }
   }
 
   /// Calls `body` with every version and with those of the digests it needs that are missing, or that
   /// `isInteresting` says; a digest that is there and not interesting is left out.
   func forEachVersion(
-    _ body: (_ key: String, _ digest: BlobDigest, _ needs: [Need]) throws(BlobStorageError) -> Void,
+    _ body: (_ owner: Owner, _ digest: BlobDigest, _ needs: [Need]) throws(BlobStorageError) -> Void,
     isInteresting: (BlobDigest) -> Bool
   ) throws(BlobStorageError) {
     try forEachHold(body, isInteresting)
     for version in try engine.internalVersions(includesArchived: true) {
       try body(
-        InternalKey.description(of: version.key), version.row.digest,
-        try needs(of: version.row.digest, isInteresting))
+        Owner(
+          name: InternalKey.description(of: version.key),
+          version: (version.key, BlobVersion.ID(version.stamp))),
+        version.row.digest, try needs(of: version.row.digest, isInteresting))
     }
     // Most blobs are shared by few versions; the answer for the last many is kept.
     var known: [BlobDigest: [Need]] = [:]
@@ -59,7 +70,8 @@ struct DamageSearch {
           if needs.contains(where: { !$0.isPresent }), try engine.version(entry.key, version.id) == nil {
             continue
           }
-          try body(entry.key, version.digest, needs)
+          try body(
+            Owner(name: entry.key, version: (Array(entry.key.utf8), version.id)), version.digest, needs)
         }
       }
     }

@@ -1,3 +1,10 @@
+/// A version that cannot be read.
+struct LostVersion {
+  /// Also an internal one, which reports call by another name.
+  var key: [UInt8]
+  var report: UnreadableVersion
+}
+
 /// Accepts a loss: drops versions that cannot be read, unless the same bytes were put again meanwhile.
 extension Repairer {
   private static let dropCountOfCommit = 1_000
@@ -36,30 +43,30 @@ extension Repairer {
   /// - Parameter lost: chunks that were there and damaged.
   /// - Returns: the versions that were dropped, and those that stay because other processes kept changing them.
   func drop(
-    _ versions: [UnreadableVersion], lost: Set<BlobDigest>
-  ) throws(BlobStorageError) -> (dropped: [UnreadableVersion], left: [UnreadableVersion]) {
+    _ versions: [LostVersion], lost: Set<BlobDigest>
+  ) throws(BlobStorageError) -> (dropped: [LostVersion], left: [LostVersion]) {
     let session = engine.newSession()
-    var dropped: [UnreadableVersion] = []
-    var left: [UnreadableVersion] = []
+    var dropped: [LostVersion] = []
+    var left: [LostVersion] = []
     for part in versions.parts(of: Self.dropCountOfCommit) {
       var waiting = Array(part)
       for _ in 0..<Self.lookCountMax where !waiting.isEmpty {
         // Not inside the commit, for which all other writers wait: a long blob has many lists.
         let lacks = try lacks(waiting, lost)
-        let found = waiting.filter { lacks[$0.digest] != nil }
+        let found = waiting.filter { lacks[$0.report.digest] != nil }
         waiting = []
         guard !found.isEmpty else { break }
         let (gone, changed) = try session.commit { (commit) throws(BlobStorageError) in
-          var gone: [UnreadableVersion] = []
-          var changed: [UnreadableVersion] = []
+          var gone: [LostVersion] = []
+          var changed: [LostVersion] = []
           for version in found {
-            guard let lack = lacks[version.digest],
-              try isStillThere(lack, version.digest, lost, commit.transaction)
+            let digest = version.report.digest
+            guard let lack = lacks[digest], try isStillThere(lack, digest, lost, commit.transaction)
             else {
               changed.append(version)
               continue
             }
-            try commit.drop([version.version.stamp], of: Array(version.key.utf8))
+            try commit.drop([version.report.version.stamp], of: version.key)
             gone.append(version)
           }
           return (gone, changed)
@@ -75,14 +82,14 @@ extension Repairer {
 
   /// What the blobs of these versions lack; those that lack nothing are left out.
   private func lacks(
-    _ versions: [UnreadableVersion], _ lost: Set<BlobDigest>
+    _ versions: [LostVersion], _ lost: Set<BlobDigest>
   ) throws(BlobStorageError) -> [BlobDigest: Lack] {
     let search = DamageSearch(engine)
     var lacks: [BlobDigest: Lack] = [:]
     var known: Set<BlobDigest> = []
-    for version in versions where known.insert(version.digest).inserted {
+    for version in versions where known.insert(version.report.digest).inserted {
       try CancellationFlag.check()
-      let blob = version.digest
+      let blob = version.report.digest
       // In this order, so that the commit notices later changes.
       let generation = engine.catalog.generation
       let layout = try engine.catalog.read { (transaction) throws(BlobStorageError) in

@@ -24,6 +24,7 @@ struct Repairer {
     let lock = try CollectionLock(engine, waitSeconds: waitSeconds)
     defer { withExtendedLifetime(lock) {} }
     try engine.backend.finishLeaving()
+    try engine.sharing.restoreLog()
     try engine.writer.rollOver()
     let misnamed = try restoreNames()
     let before = try engine.catalog.packRows().map(\.row)
@@ -80,16 +81,17 @@ struct Repairer {
     report.packCount = try engine.catalog.packRows().count
     let baseless = Set(findings.lazy.filter(\.isOnlyBase).compactMap(\.digest))
     var needed: Set<BlobDigest> = []
-    var unreadable: Set<UnreadableVersion> = []
+    var unreadable: [LostVersion] = []
     // Packs may have gone meanwhile whose chunks have copies in others.
     _ = try engine.sharing.completeCatalog()
-    try DamageSearch(engine).forEachVersion { (key, digest, needs) throws(BlobStorageError) in
+    try DamageSearch(engine).forEachVersion { (owner, digest, needs) throws(BlobStorageError) in
       for need in needs where baseless.contains(need.digest) { needed.insert(need.digest) }
-      guard needs.contains(where: { !$0.isPresent || lost.contains($0.digest) }) else { return }
-      for version in try engine.versions(key) where version.digest == digest {
-        let lost = UnreadableVersion(key: key, version: version.id, digest: digest)
-        if unreadable.insert(lost).inserted { report.unreadable.append(lost) }
-      }
+      guard let (key, id) = owner.version,
+        needs.contains(where: { !$0.isPresent || lost.contains($0.digest) })
+      else { return }
+      unreadable.append(
+        LostVersion(
+          key: key, report: UnreadableVersion(key: owner.name, version: id, digest: digest)))
     } isInteresting: { digest in
       baseless.contains(digest) || lost.contains(digest)
     }
@@ -100,9 +102,11 @@ struct Repairer {
     }
     // What a later build can read is not lost.
     if acceptsLosses, !report.hasLaterRecords {
-      let outcome = try drop(report.unreadable, lost: lost)
-      (report.dropped, report.unreadable) = (outcome.dropped, outcome.left)
+      let dropped: [LostVersion]
+      (dropped, unreadable) = try drop(unreadable, lost: lost)
+      report.dropped = dropped.map(\.report)
     }
+    report.unreadable = unreadable.map(\.report)
     // A chunk that no version needs, and whose base was collected, is garbage, not damage.
     for finding in findings where !finding.isOnlyBase || finding.digest.map({ needed.contains($0) }) ?? true {
       report.damaged.append(Damage(finding))

@@ -198,7 +198,8 @@ struct Verifier {
     // By where they lie: a bit for each, and not a digest.
     var blobs = PlaceSet()
     var missingBlobs: Set<BlobDigest> = []
-    try DamageSearch(engine).forEachVersion { (key, digest, needs) throws(BlobStorageError) in
+    try DamageSearch(engine).forEachVersion { (owner, digest, needs) throws(BlobStorageError) in
+      let key = owner.name
       if let place = try place(ofBlob: digest) {
         if blobs.insert(place) { report.blobCount += 1 }
       } else if missingBlobs.insert(digest).inserted {

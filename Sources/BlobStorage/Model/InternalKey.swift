@@ -34,13 +34,13 @@ extension InternalKey {
 
   /// What reports call an internal key.
   package static func description(of key: [UInt8]) -> String {
-    let rest = Hex.text(Array(key.dropFirst(2)))
+    let rest = String(decoding: key.dropFirst(2), as: UTF8.self)
     return switch key.dropFirst().first.flatMap(Purpose.init) {
     case .attributes: "attributes of imported files"
-    case .hold: "hold \(String(decoding: key.dropFirst(2), as: UTF8.self))"
+    case .hold: "hold \(rest)"
     case .link, .state: "state \(rest)"
-    case .replaced: "a state of “\(String(decoding: key.dropFirst(2), as: UTF8.self))”"
-    case nil: "internal key \(rest)"
+    case .replaced: "a state of “\(rest)”"
+    case nil: "internal key \(Hex.text(Array(key.dropFirst())))"
     }
   }
 }

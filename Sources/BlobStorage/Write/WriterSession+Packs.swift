@@ -540,14 +540,18 @@ extension WriterSession {
   /// Leaves packs whose records are published but could not be settled, on a full disk for example. They are forced to
   /// the medium. The next process to open the store settles them.
   func closePublished(because error: BlobStorageError) throws(BlobStorageError) {
-    let published = appendLock.withLock { packs -> [Watermark] in
+    let (published, isOnlyFooter) = appendLock.withLock { packs -> ([Watermark], Bool) in
       let (poison, slots) = locked { ($0.poison, $0.slots) }
+      // Without room for its footer a pack is synced all the same, and the next opening writes the footer.
+      let isOnlyFooter =
+        error.code == .noSpace && poison == nil && packs.writer == nil && packs.full.isEmpty
+        && packs.pending.isEmpty
       guard publishesInTable, poison == nil, packs.pending.isEmpty,
         packs.full.allSatisfy({ slots[$0.name] != nil })
-      else { return [] }
-      return packs.full.map { Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }
+      else { return ([], isOnlyFooter) }
+      return (packs.full.map { Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }, isOnlyFooter)
     }
-    if published.isEmpty { throw error }
+    if published.isEmpty, !isOnlyFooter { throw error }
     for watermark in published { try synchronize(watermark) }
     logger.warning(
       "The catalog lags behind until it can be written.", metadata: ["reason": "\(error.message)"])

@@ -63,12 +63,36 @@ package struct CollectionLog: Sendable {
         if attempt < 3 { continue }
         throw BlobStorageError(
           .corrupted,
-          "The store's log has \(stranger) after entry \(state.number): restore the object that is missing between.",
-          path: stranger)
+          "The store's log has \(stranger) after entry \(state.number), and what was between is lost: run `blobtool repair`"
+            + " with a state folder that was used since, or bring the object back.", path: stranger)
       }
       (state, isJump) = (checkpoint, true)
     }
     throw BlobStorageError(.busy, "Other machines kept collecting garbage meanwhile: try again.")
+  }
+
+  /// Whether a machine that knows nothing comes to this state or a later one.
+  ///
+  /// - Complexity: two listings, and a get for each entry since the last checkpoint.
+  func leads(to known: Collections) throws(BlobStorageError) -> Bool {
+    do throws(BlobStorageError) {
+      return try read(after: Collections()).number >= known.number
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return false
+    }
+  }
+
+  /// Puts a checkpoint of a state that this machine knows, if objects that lead to it are lost.
+  func restore(_ known: Collections) throws(BlobStorageError) {
+    if try leads(to: known) { return }
+    try putCheckpoint(known)
+    // Keeps a collector that slept from taking the number. It follows no entry, so machines look for the checkpoint.
+    var entry = Collections()
+    (entry.number, entry.epoch, entry.collector) = (known.number, known.epoch, known.collector)
+    (entry.horizon, entry.link) = (known.horizon, known.link)
+    let bytes = entry.encoded(.collection, storeID: storeID)
+    _ = try objects.put(SharedNames.collection(known.number), .bytes(bytes), ifAbsent: true)
   }
 
   private enum Found {

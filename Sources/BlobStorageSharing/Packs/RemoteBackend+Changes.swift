@@ -64,6 +64,8 @@ extension RemoteBackend {
     return listing
   }
 
+  var log: CollectionLog { CollectionLog(objects, storeID: storeID) }
+
   /// The last change as of now.
   func newestChange() throws(BlobStorageError) -> UInt32 {
     guard hasChanges else { return 0 }
@@ -83,7 +85,7 @@ extension RemoteBackend {
     var mustRead = true
     for _ in 0..<Self.attemptCountMax {
       let names = try objects.listAll(SharedNames.news, after: SharedNames.change(last)).map(\.name)
-      let (newer, isJump) = try CollectionLog(objects, storeID: storeID).read(after: log, listed: names)
+      let (newer, isJump) = try self.log.read(after: log, listed: names)
       // Entries that it has passed over may have said something else.
       guard !isJump, cursor >= newer.horizon || weaknesses.contains(.trustsOldChanges) else { return nil }
       let isLogNew = newer.number != log.number

@@ -55,7 +55,9 @@ struct StateFolder {
     guard let bytes = try objects.get(SharedNames.store, 0..<Int64(storeByteCountMax)) else {
       guard try objects.firstThatCounts().first == nil else {
         throw BlobStorageError(
-          .notAStore, "\(objects.place) holds something that is not a store.", path: objects.place)
+          .notAStore,
+          "\(objects.place) holds something else, or its object “store” is lost: bring that back from a copy of the bucket.",
+          path: objects.place)
       }
       throw BlobStorageError(.noStore, "There is no store in \(objects.place).", path: objects.place)
     }

@@ -200,6 +200,36 @@ struct RemoteLossTests {
     #expect(try two.losses().isEmpty)
   }
 
+  @Test("can be entries of the log, which a machine that knows them puts right", arguments: [1, 2, 3, 4, 0])
+  func log(_ lost: Int) throws {
+    var random = SplitMix64.announced()
+    let old = try machines.engine("one")
+    for round in 0..<2 {
+      for key in ["a", "b"] { _ = try old.put("\(key)\(round)", random.bytes(20_000), PutOptions()) }
+      _ = try old.delete(["a\(round)"], .durable)
+      try #expect(old.collectGarbage(SharedMachines.everything).obstacles == [])
+    }
+    let entries = machines.names("collections/")
+    #expect(entries.count == 4)
+    // 0: all of them.
+    for (index, name) in entries.enumerated() where lost == 0 || lost == index + 1 {
+      machines.store.set(name, nil)
+    }
+    #expect(throws: BlobStorageError.self) { try old.verify() }
+    let fresh =
+      lost == 0 || lost == 4 ? nil : #expect(throws: BlobStorageError.self) { try machines.engine("two") }
+    if let fresh { #expect(fresh.code == .corrupted && fresh.message.contains("repair")) }
+    _ = try old.repair()
+    #expect(try old.verify().damaged == [])
+    let three = try machines.engine("three")
+    #expect(try three.verify().damaged == [])
+    #expect(try three.keys("", after: nil, limit: 10).map(\.key) == ["b0", "b1"])
+    _ = try three.put("c", random.bytes(20_000), PutOptions())
+    _ = try three.delete(["b0"], .durable)
+    try #expect(three.collectGarbage(SharedMachines.everything).obstacles == [])
+    #expect(try old.verify().damaged == [])
+  }
+
   // MARK: Accepting the loss
 
   @Test("hid versions, which every machine shows again once the loss is accepted")
