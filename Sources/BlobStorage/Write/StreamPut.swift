@@ -200,7 +200,7 @@ package struct StreamPut {
     }
 
     try work.orderedMap(
-      inFlightMax: min(work.width + 2, Self.batchCountMax),
+      inFlightMax: min(work.width * 2 + 1, work.width + 2, Self.batchCountMax),
       next: { () throws(BlobStorageError) -> Cutter.Batch? in
         try CancellationFlag.check()
         guard let batch = try cutter.next(read) else { return nil }

@@ -56,7 +56,7 @@ struct StateFolder {
       guard try objects.firstThatCounts().first == nil else {
         throw BlobStorageError(
           .notAStore,
-          "\(objects.place) holds something else, or its object “store” is lost: bring that back from a copy of the bucket.",
+          "\(objects.place) holds something that is not a store, or its object “store” is lost: bring it back from a copy.",
           path: objects.place)
       }
       throw BlobStorageError(.noStore, "There is no store in \(objects.place).", path: objects.place)
