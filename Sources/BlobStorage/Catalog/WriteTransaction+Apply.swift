@@ -127,7 +127,9 @@ extension WriteTransaction {
           (row.digest, row.byteCount) = (ref.digest, ref.byteCount)
           try countVersion(of: row.digest, by: 1)
         }
-        if !(try isOlder(pack, than: row.place.pack)) {
+        // As for chunks: what lies in a pack that is about to go, or has gone, does not count.
+        let isOlder = try isTrusted(row.place.pack) ? isOlder(pack, than: row.place.pack) : false
+        if !isOlder {
           (row.place, row.recordByteCount) = (new.place, new.recordByteCount)
         }
         try setVersion(&name, StampedVersion(stamp: ref.version, row: row))

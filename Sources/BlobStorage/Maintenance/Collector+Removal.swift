@@ -238,12 +238,14 @@ extension Collector {
       switch record.content {
       case .chunk(let chunk): found = try transaction.chunkRow(chunk.digest)?.place
       case .manifest(let manifest): found = try transaction.manifestRow(manifest.digest)?.place
-      case .ref(let ref): found = try transaction.place(of: ref)
-      case .drop, .skipped: found = nil
+      case .ref(let ref):
+        isNeeded = try transaction.needs(ref, at: place)
+        return
+      case .drop, .skipped: return
       }
       // Whatever the catalog counts: the offset alone tells which record it is.
       guard let found, found.pack == place.pack, found.offset == place.offset else { return }
-      if case .ref = record.content { isNeeded = true } else { isNeeded = marker.marks.contains(found) }
+      isNeeded = marker.marks.contains(found)
     }
     return isNeeded
   }

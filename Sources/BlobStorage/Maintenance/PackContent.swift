@@ -165,8 +165,7 @@ struct PackContent: Sendable {
       return keep(.copy(record), record.byteCount)
     case .ref(var ref):
       let isReplacedNeeded = try hasCopiesElsewhere(ref.key, ref.replaced, transaction, going)
-      let known = try transaction.place(of: ref)
-      if known?.pack == place.pack, known?.offset == place.offset {
+      if try transaction.needs(ref, at: place) {
         if !isReplacedNeeded { ref.replaced = .none }
         return keep(.written(.ref(ref)), record.byteCount)
       }

@@ -165,6 +165,11 @@ package final class SharedStore: Sharing {
   package func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName> {
     let published = rows.filter { $0.durableByteCount > 0 && $0.state != .retired }.map(\.name)
     let listing = try backend.publishedPacks(asksWriters: true)
+    guard try backend.log.leads(to: listing.collections) else {
+      throw BlobStorageError(
+        .corrupted, "The store's log has lost entries that this machine knows: run `blobtool repair`.",
+        path: path)
+    }
     return Set(published.filter { listing.packs[$0] == nil && !listing.collections.removed.contains($0) })
       .union(listing.missing)
   }

@@ -215,6 +215,7 @@ struct RemoteLossTests {
     for (index, name) in entries.enumerated() where lost == 0 || lost == index + 1 {
       machines.store.set(name, nil)
     }
+    #expect(throws: BlobStorageError.self) { try old.verify() }
     let fresh =
       lost == 0 || lost == 4 ? nil : #expect(throws: BlobStorageError.self) { try machines.engine("two") }
     if let fresh { #expect(fresh.code == .corrupted && fresh.message.contains("repair")) }
@@ -253,6 +254,60 @@ struct RemoteLossTests {
         #expect(try engine.verify().damaged == [])
       }
     }
+  }
+
+  /// A machine whose clock is days ahead puts what is then collected.
+  ///
+  /// - Returns: the pack.
+  private func putAhead(_ contents: [(String, [UInt8])]) throws -> String {
+    let before = Set(machines.names("packs/"))
+    let far = try machines.engine("one", daysAhead: 3)
+    for (key, bytes) in contents { _ = try far.put(key, bytes, PutOptions(durability: .relaxed)) }
+    try far.close()
+    let packs = machines.names("packs/").filter { !before.contains($0) }
+    #expect(packs.count == 1)
+    return packs[0]
+  }
+
+  @Test("was the younger one of two with the same refs: those that are left count")
+  func copies() throws {
+    var random = SplitMix64.announced()
+    let (bytes, more) = (random.bytes(20_000), random.bytes(20_000))
+    // The content is elsewhere, so that the loss takes nothing but refs.
+    _ = try command("two") { _ = try $0.put("content", bytes, PutOptions()) }
+    let pack = try putAhead([("kept", bytes), ("later", bytes), ("gone", more)])
+    _ = try command("two") { _ = try $0.delete(["gone"], .durable) }
+    // Killed when the copies are published and their originals are not removed yet; the next collection, before it copies.
+    let before = machines.names("packs/")
+    for name in [SharedNames.collection(2), SharedNames.collections] {
+      let client = machines.store.client { (call) throws(BlobStorageError) in
+        if call.kind == .put, call.name.hasPrefix(name) { throw .simulatedStop }
+      }
+      #expect(throws: BlobStorageError.self) {
+        _ = try machines.engine("two", client).collectGarbage(SharedMachines.everything)
+      }
+    }
+    #expect(machines.names("packs/").count == before.count + 1)
+    machines.store.set(pack, nil)
+    _ = try command("three") { _ = try $0.repair(acceptsLosses: true) }
+    _ = try command("two") { (engine) throws in
+      _ = try engine.delete(["later"], .durable)
+      #expect(try engine.collectGarbage(SharedMachines.everything).obstacles == [])
+    }
+    try machines.check(["content": bytes, "kept": bytes], "when the copies were copied")
+  }
+
+  @Test("had copies of what a machine put whose clock was days ahead")
+  func ahead() throws {
+    var random = SplitMix64.announced()
+    let (bytes, more) = (random.bytes(20_000), random.bytes(20_000))
+    let pack = try putAhead([("kept", bytes), ("gone", more)])
+    _ = try command("two") { (engine) throws in
+      _ = try engine.delete(["gone"], .durable)
+      #expect(try engine.collectGarbage(SharedMachines.everything).obstacles == [])
+    }
+    #expect(!machines.names("packs/").contains(pack))
+    try machines.check(["kept": bytes], "when the pack has gone")
   }
 
   @Test("no longer stops collections once one machine has accepted its loss, also if it comes back later")
