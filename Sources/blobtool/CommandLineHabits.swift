@@ -2,7 +2,9 @@ import ArgumentParser
 
 /// Understands what users type by habit: options of the store before the command, and commands of other tools.
 enum CommandLineHabits {
-  private static let optionsWithValue = ["--store", "--state", "--pack-cache", "--progress"]
+  private static let optionsWithValue = [
+    "--store", "--state", "--pack-cache", "--catalog-limit", "--progress",
+  ]
   private static let flags = ["--json", "--quiet", "-q"]
   /// Commands of other tools, and the command to use here.
   private static let synonyms = [

@@ -95,6 +95,12 @@ struct SharedOptions: ParsableArguments {
       valueName: "size"))
   var packCache: ByteCountArgument?
 
+  @Option(
+    help: ArgumentHelp(
+      "How much of the catalog this machine keeps for a store in a bucket that has an index, at least 64M (default: 1G).",
+      valueName: "size"))
+  var catalogLimit: ByteCountArgument?
+
   @OptionGroup var outputOptions: OutputOptions
 
   var json: Bool { outputOptions.json }
@@ -108,12 +114,14 @@ struct SharedOptions: ParsableArguments {
     let path = try StorePlace.path(path ?? storePath())
     let state = try state.map(StorePlace.path)
     guard StorePlace.isInBucket(path) else {
-      guard state == nil, packCache == nil else {
-        throw ValidationError("--state and --pack-cache are for a store in a bucket, s3://BUCKET/PREFIX")
+      guard state == nil, packCache == nil, catalogLimit == nil else {
+        throw ValidationError(
+          "--state, --pack-cache and --catalog-limit are for a store in a bucket, s3://BUCKET/PREFIX")
       }
       return .folder(path)
     }
-    return try StorePlace.bucket(path, state: state, packCache: packCache?.value)
+    return try StorePlace.bucket(
+      path, state: state, packCache: packCache?.value, catalogLimit: catalogLimit?.value)
   }
 
   private func storePath() throws -> String {

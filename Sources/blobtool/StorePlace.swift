@@ -35,9 +35,11 @@ enum StorePlace: Sendable {
   ///
   /// - Parameter profile: a profile of the usual files, to use instead.
   static func bucket(
-    _ path: String, state: String?, packCache: Int64?, profile: String? = nil
+    _ path: String, state: String?, packCache: Int64?, catalogLimit: Int64? = nil, profile: String? = nil
   ) throws -> StorePlace {
-    guard packCache ?? .max >= 64 << 20 else { throw ValidationError("--pack-cache is 64M or more") }
+    for (name, value) in [("pack-cache", packCache), ("catalog-limit", catalogLimit)] {
+      guard value ?? .max >= 64 << 20 else { throw ValidationError("--\(name) is 64M or more") }
+    }
     let location: S3Location
     do { location = try S3Location(path) } catch { throw ValidationError(error.message) }
     var environment = ProcessInfo.processInfo.environment
@@ -48,6 +50,7 @@ enum StorePlace: Sendable {
     let configuration = try S3Configuration(location: location, environment: environment)
     var remote = RemoteConfiguration()
     if let packCache { remote.cacheByteLimit = packCache }
+    if let catalogLimit { remote.catalogByteLimit = catalogLimit }
     return .bucket(configuration, state: try state ?? defaultState(configuration), remote)
   }
 

@@ -67,6 +67,9 @@ import Testing
     let store = ["--store", "s3://bucket/place", "--state", workshop.path("state")]
     #expect(
       try await workshop.expect(64, ["list", "--pack-cache", "1"] + store).errors.contains("64M or more"))
+    #expect(
+      try await workshop.expect(64, ["list", "--catalog-limit", "63M"] + store).errors.contains("64M or more")
+    )
   }
 
   @Test(
@@ -90,7 +93,8 @@ import Testing
 
   /// What every command takes that works on one store.
   private static let shared = [
-    "--help", "--json", "--pack-cache", "--progress", "--quiet", "--state", "--store", "--version",
+    "--catalog-limit", "--help", "--json", "--pack-cache", "--progress", "--quiet", "--state", "--store",
+    "--version",
   ]
 
   @Test(

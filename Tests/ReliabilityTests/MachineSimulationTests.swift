@@ -11,6 +11,9 @@ struct MachineSimulationTests {
   @Test("lose nothing with one maintainer, where puts at the same time are not kept apart")
   func maintainer() { play(Soak.seeds(2), .maintained) }
 
+  @Test("lose nothing where they read an index in place of footers")
+  func indexed() { play(Soak.seeds(1), .indexed) }
+
   private func play(_ seeds: Soak.Seeds, _ kind: MachineSimulation.Kind = .usual) {
     var counts: [String: Int] = [:]
     for seed in seeds {

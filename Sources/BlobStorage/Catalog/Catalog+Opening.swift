@@ -267,11 +267,20 @@ extension Catalog {
       return nil
     }
     if try environment.isSuperseded() { return nil }
-    let storeID = try environment.read { (transaction) throws(BlobStorageError) in
-      try transaction.value(.meta, Array("store".utf8)).map { Array($0) }
+    let (storeID, root) = try environment.read { (transaction) throws(BlobStorageError) in
+      (
+        try transaction.value(.meta, Array("store".utf8)).map { Array($0) },
+        try transaction.value(.meta, RowIndex.metaKey).map { Array($0) }
+      )
     }
     guard storeID == store.storeID else {
       throw BlobStorageError(.catalogDamaged, "The catalog belongs to another store.")
+    }
+    if let root, environment.index == nil {
+      guard let indexAccess, let root = try? IndexRoot(root) else {
+        throw BlobStorageError(.catalogDamaged, "The catalog relies on an index that cannot be read.")
+      }
+      environment.setIndex(RowIndex(root, indexAccess))
     }
     return environment
   }

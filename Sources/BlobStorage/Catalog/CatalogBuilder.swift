@@ -58,6 +58,7 @@ package struct CatalogBuilder: Sendable {
   package func fill(
     _ environment: Environment, progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
   ) throws(BlobStorageError) {
+    let indexed = try adoptIndex(environment)
     let names = try backend.localPackNames().live
     let census = try backend.census.read()
     for (index, name) in names.enumerated() {
@@ -65,7 +66,7 @@ package struct CatalogBuilder: Sendable {
       try add(name, census, into: environment)
     }
     progress(names.count, names.count)
-    try fillFromPublished(environment, except: Set(names))
+    try fillFromPublished(environment, except: indexed.union(names))
   }
 
   /// Fills an empty catalog from the packs of a folder as they are now; unlike `fill` it changes no pack.

@@ -4,7 +4,7 @@
 /// has the checksum recorded by the last process to close it.
 package struct CatalogState: Sendable, Hashable {
   /// Which tables there are, what they mean, and what `state` says: a catalog of another layout is rebuilt.
-  package static let layout = "9"
+  package static let layout = "10"
 
   package var generation: String
   /// The boot and the mounts that have written to the generation.

@@ -27,6 +27,17 @@ package final class Environment: @unchecked Sendable {
   /// The algorithm of all digests in the database.
   let algorithm: BlobDigest.Algorithm
 
+  /// Rows that the database lacks because they lie in objects; nil in most catalogs.
+  private let rowIndex = Mutex<RowIndex?>(nil)
+  private let hasIndex = Atomic<Bool>(false)
+
+  var index: RowIndex? { hasIndex.load(ordering: .acquiring) ? rowIndex.withLock { $0 } : nil }
+
+  func setIndex(_ index: RowIndex?) {
+    rowIndex.withLock { $0 = index }
+    hasIndex.store(index != nil, ordering: .releasing)
+  }
+
   private struct Spare: @unchecked Sendable { let transaction: OpaquePointer }
 
   /// Opens or creates the database in `folder`, which exists.

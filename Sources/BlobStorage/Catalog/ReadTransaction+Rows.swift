@@ -310,6 +310,18 @@ extension ReadTransaction {
     }
   }
 
+  /// Calls `body` with every chunk whose row lies in the database, until it returns false.
+  func forEachOwnChunk(
+    _ body: (BlobDigest, ChunkRow) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    try scanOwn(.chunks, from: []) { (key, value) throws(BlobStorageError) in
+      guard key.count == BlobDigest.byteCount else {
+        throw BlobStorageError(.catalogDamaged, "A key of the catalog's table chunks is not a digest.")
+      }
+      return try body(BlobDigest(algorithm: algorithm, bytes: key), try chunkRow(value))
+    }
+  }
+
   /// Whether any chunk was found damaged since the catalog was made, or before and is still.
   package func hasSuspects() throws(BlobStorageError) -> Bool { try meta(.hasSuspects) != 0 }
 
@@ -364,7 +376,8 @@ extension ReadTransaction {
   /// The chunk whose digest begins so, if it is there to be shared.
   private func chunk(_ prefix: [UInt8]) throws(BlobStorageError) -> (digest: BlobDigest, row: ChunkRow)? {
     var digest: BlobDigest?
-    try scan(.chunks, from: prefix) { (key, _) throws(BlobStorageError) in
+    // What has features here is in the database: a look into an index would cost a request.
+    try scanOwn(.chunks, from: prefix) { (key, _) throws(BlobStorageError) in
       if key.count == BlobDigest.byteCount, key.starts(with: prefix) {
         digest = BlobDigest(algorithm: algorithm, bytes: key)
       }

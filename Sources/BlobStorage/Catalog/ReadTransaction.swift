@@ -4,6 +4,8 @@ import CLMDB
 package enum Table: Int, CaseIterable, Sendable {
   case meta, packs, packNumbers, chunks, chunkBases, manifests, names, versions, masks, features, bases
   case blobs, cacheKeys, cacheOrder, packGarbage
+  /// Keys of rows that an index has and that were removed.
+  case removed
 
   var name: String { "\(self)" }
 }
@@ -16,6 +18,9 @@ package class ReadTransaction {
   final let environment: Environment
   /// The rows that tails add.
   final let rows: TailRows?
+  /// Blocks of an index whose bytes were lent last.
+  private final var lent: [RunBlock] = []
+  private static let lentCountMax = 256
 
   init(_ handle: OpaquePointer, of environment: Environment, rows: TailRows? = nil) {
     self.handle = handle
@@ -28,6 +33,21 @@ package class ReadTransaction {
 
   /// The algorithm of all digests in the catalog.
   package final var algorithm: BlobDigest.Algorithm { environment.algorithm }
+
+  /// The value that the catalog's index has under `key`, if the database has neither a row nor a note that it was removed.
+  /// Borrowed for as long as fewer than 256 others are.
+  fileprivate final func indexedValue(
+    _ table: Table, _ key: UnsafeRawBufferPointer
+  ) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
+    guard let index = environment.index, table.isIndexed else { return nil }
+    if try isRemoved(table, key) { return nil }
+    guard let (value, block) = try index.row(table, key) else { return nil }
+    if lent.last !== block {
+      if lent.count == Self.lentCountMax { lent.removeFirst(Self.lentCountMax / 2) }
+      lent.append(block)
+    }
+    return value
+  }
 }
 
 extension ReadTransaction {
@@ -41,10 +61,18 @@ extension ReadTransaction {
     -> UnsafeRawBufferPointer?
   {
     if let rows, let row = rows.row(table, key) { return row.value }
-    return try snapshotValue(table, key)
+    if let value = try snapshotValue(table, key) { return value }
+    return try indexedValue(table, key)
   }
 
-  /// The same, without the rows that tails add.
+  /// Whether a row of an index was removed.
+  func isRemoved(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
+    try RowIndex.withKey(table, key) { (key) throws(BlobStorageError) in
+      try snapshotValue(.removed, key) != nil
+    }
+  }
+
+  /// The same, without the rows that tails add or that lie in an index.
   private func snapshotValue(
     _ table: Table, _ key: UnsafeRawBufferPointer
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
@@ -109,7 +137,7 @@ extension ReadTransaction {
     }
   }
 
-  /// How many values the table holds.
+  /// How many values the table holds in the database.
   package func count(_ table: Table) throws(BlobStorageError) -> Int {
     var statistics = MDB_stat()
     try Environment.check(mdb_stat(handle, number(of: table), &statistics), "inspect")
@@ -133,7 +161,23 @@ extension ReadTransaction {
     try bridge(start) { (start) throws(BlobStorageError) in try scan(table, from: start, body) }
   }
 
+  /// The same, only with rows that lie in the database.
+  func scanOwn(
+    _ table: Table, from start: [UInt8],
+    _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    try bridge(start) { (start) throws(BlobStorageError) in try scanOwn(table, from: start, body) }
+  }
+
   func scan(
+    _ table: Table, from start: UnsafeRawBufferPointer,
+    _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    if let index = environment.index, table.isIndexed { return try merge(table, index, from: start, body) }
+    try scanOwn(table, from: start, body)
+  }
+
+  private func scanOwn(
     _ table: Table, from start: UnsafeRawBufferPointer,
     _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
@@ -158,6 +202,88 @@ extension ReadTransaction {
         known = try steps.next()
       }
     }
+  }
+
+  /// Calls `body` with the rows of a table in the database and in an index, in byte order of their keys, until it returns
+  /// false.
+  private func merge(
+    _ table: Table, _ index: RowIndex, from start: UnsafeRawBufferPointer,
+    _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    // Of rows with one key the first one counts. One without a value was removed.
+    try withHandle(table) { (own) throws(BlobStorageError) in
+      try withHandle(.removed) { (removed) throws(BlobStorageError) in
+        var sources: [any RowSteps] = [
+          try OwnSteps(own, table, from: start), try RemovedSteps(removed, table, from: start),
+          try index.walk(table, from: start),
+        ]
+        while true {
+          var first: (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?)?
+          for source in sources {
+            guard let row = source.row else { continue }
+            if let key = first?.key, SortedRows.order(row.key, key) >= 0 { continue }
+            first = row
+          }
+          guard let first else { return }
+          if let value = first.value, try !body(first.key, value) { return }
+          // What `first` borrows changes with the source that it is of: so that one goes on last.
+          var last: Int?
+          for index in sources.indices {
+            guard let row = sources[index].row, SortedRows.order(row.key, first.key) == 0 else { continue }
+            if row.key.baseAddress == first.key.baseAddress {
+              last = index
+            } else {
+              try sources[index].advance()
+            }
+          }
+          if let last { try sources[last].advance() }
+        }
+      }
+    }
+  }
+
+  /// The rows of a table in the database.
+  private struct OwnSteps: RowSteps {
+    private let steps: Steps
+    private let table: Table
+    private(set) var row: (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?)?
+
+    init(_ handle: OpaquePointer, _ table: Table, from start: UnsafeRawBufferPointer) throws(BlobStorageError)
+    {
+      steps = Steps(handle, table)
+      self.table = table
+      try set(try steps.first(from: start))
+    }
+
+    private mutating func set(_ found: Steps.Row?) throws(BlobStorageError) {
+      guard let found else { return row = nil }
+      row = (found.key, try ReadTransaction.guarded(table, found.key, found.value))
+    }
+
+    mutating func advance() throws(BlobStorageError) { try set(try steps.next()) }
+  }
+
+  /// The rows of a table that were removed from the index.
+  private struct RemovedSteps: RowSteps {
+    private let steps: Steps
+    private let table: UInt8
+    private(set) var row: (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?)?
+
+    init(_ handle: OpaquePointer, _ table: Table, from start: UnsafeRawBufferPointer) throws(BlobStorageError)
+    {
+      let steps = Steps(handle, .removed)
+      self.steps = steps
+      self.table = table.indexNumber
+      set(
+        try RowIndex.withKey(table, start) { (key) throws(BlobStorageError) in try steps.first(from: key) })
+    }
+
+    private mutating func set(_ found: Steps.Row?) {
+      guard let found, found.key.first == table else { return row = nil }
+      row = (UnsafeRawBufferPointer(rebasing: found.key.dropFirst()), nil)
+    }
+
+    mutating func advance() throws(BlobStorageError) { set(try steps.next()) }
   }
 
   /// Goes through the rows of a table in the database.
@@ -202,20 +328,27 @@ extension ReadTransaction {
   /// Looks up one value after the other in a packed table.
   struct PackedLookUp {
     fileprivate let cursor: PackedCursor
-    fileprivate let rows: TailRows?
+    private let transaction: ReadTransaction
     /// The rows of the page that was visited last.
     private var page = UnsafeRawBufferPointer(start: nil, count: 0)
     private var rowByteCount = 1
 
-    fileprivate init(_ cursor: PackedCursor, _ rows: TailRows?) {
+    fileprivate init(_ cursor: PackedCursor, _ transaction: ReadTransaction) {
       self.cursor = cursor
-      self.rows = rows
+      self.transaction = transaction
     }
 
     /// The value under `key`, borrowed until the transaction ends, or nil. In order of keys, the tree is descended
     /// once for all that lie on one page.
     mutating func value(_ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
-      if let rows, let row = rows.row(cursor.table, key) { return row.value }
+      if let row = transaction.rows?.row(cursor.table, key) { return row.value }
+      if let value = try ownValue(key) { return value }
+      return try transaction.indexedValue(cursor.table, key)
+    }
+
+    private mutating func ownValue(
+      _ key: UnsafeRawBufferPointer
+    ) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
       var index = place(of: key)
       if index == 0 || index == page.count / rowByteCount {
         // The page may not be the one: only inside of it is it sure that the key is nowhere else.
@@ -251,7 +384,7 @@ extension ReadTransaction {
     guard let keyByteCount = table.packedKeyByteCount else { preconditionFailure("\(table) is not packed") }
     try withHandle(table) { (handle) throws(BlobStorageError) in
       let cursor = PackedCursor(handle: handle, table: table, keyByteCount: keyByteCount)
-      var lookUp = PackedLookUp(cursor, rows)
+      var lookUp = PackedLookUp(cursor, self)
       try body(&lookUp)
     }
   }

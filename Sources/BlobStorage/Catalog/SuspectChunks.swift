@@ -8,13 +8,13 @@ struct SuspectChunks {
 
   private var suspects: [Suspect] = []
 
-  /// What a catalog says of it.
+  /// What a catalog says of it. An index says it of its own rows.
   ///
-  /// - Complexity: looks at every chunk.
+  /// - Complexity: looks at every chunk of the database.
   init(in environment: Environment) throws(BlobStorageError) {
     suspects = try environment.read { (transaction) throws(BlobStorageError) in
       var found: [(digest: BlobDigest, place: Place)] = []
-      try transaction.forEachChunk { (digest, row) in
+      try transaction.forEachOwnChunk { (digest, row) in
         if row.isSuspect { found.append((digest, row.place)) }
         return true
       }

@@ -104,6 +104,17 @@ extension WriteTransaction {
       rows.remove(table, key)
       return true
     }
+    guard let index = environment.index, table.isIndexed else { return try removeOwn(table, key) }
+    // The note stays when the row is put again: what the database has counts first.
+    let isOwn = try removeOwn(table, key)
+    if try isRemoved(table, key) { return isOwn }
+    guard try index.row(table, key) != nil else { return isOwn }
+    try RowIndex.withKey(table, key) { (key) throws(BlobStorageError) in try put(.removed, key, []) }
+    return true
+  }
+
+  /// Removes what the database has under `key`; false when there was nothing.
+  private func removeOwn(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
     if let keyByteCount = table.packedKeyByteCount {
       return try withHandle(table) { (handle) throws(BlobStorageError) in
         try PackedCursor(handle: handle, table: table, keyByteCount: keyByteCount).remove(key)

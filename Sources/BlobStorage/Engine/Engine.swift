@@ -168,6 +168,7 @@ package final class Engine: Sendable {
         logger: configuration.logger, randomNumber: environment.randomNumber, clock: environment.clock,
         patienceSeconds: environment.patienceSeconds,
         stripePatienceSeconds: environment.stripePatienceSeconds, live: live, tails: opened.tails,
+        indexAccess: backend.indexAccess,
         prepare: { () throws(BlobStorageError) in try backend.prefetchFooters() },
         fill: { (database, mends) throws(BlobStorageError) in
           if mends { try builder.fill(database) } else { try builder.look(database) }

@@ -53,6 +53,8 @@ package final class BlobSource: Sendable {
       case .manifest(let row, let pack):
         let layout = try chunks.whereThere(pack) { (file) throws(BlobStorageError) in
           try read(digest, row, file, pack)
+        } otherwise: { () throws(BlobStorageError) in
+          try otherLayout(digest, insteadOf: pack, row.place)
         }
         guard let layout else { continue }
         return layout

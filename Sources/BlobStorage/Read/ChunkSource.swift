@@ -69,10 +69,12 @@ package final class ChunkSource: Sendable {
       let found = try located(digest) { (place) throws(BlobStorageError) -> Bytes in
         do throws(BlobStorageError) { return try self.read(place, digest, access, verification) } catch {
           guard error.code == .corrupted,
-            let bytes: Bytes = try self.otherBytes(of: digest, insteadOf: place)
+            let bytes: Bytes = try self.otherBytes(of: digest, insteadOf: place.row.place, in: place.pack)
           else { throw error }
           return bytes
         }
+      } otherwise: { (place, pack) throws(BlobStorageError) in
+        try self.otherBytes(of: digest, insteadOf: place, in: pack)
       }
       if let found { return found }
     } while try looksAgain(&lookCount)
@@ -101,7 +103,7 @@ package final class ChunkSource: Sendable {
           return true
         } catch {
           guard error.code == .corrupted else { throw error }
-          let other: [UInt8]? = try self.otherBytes(of: digest, insteadOf: place)
+          let other: [UInt8]? = try self.otherBytes(of: digest, insteadOf: place.row.place, in: place.pack)
           return other != nil
         }
       }
@@ -112,11 +114,12 @@ package final class ChunkSource: Sendable {
     }
   }
 
-  /// The bytes of a chunk from another copy than the one at `place`, which is damaged; nil if no other is undamaged.
+  /// The bytes of a chunk from another copy than the one at `place`, which is damaged or lost; nil if no other is
+  /// undamaged.
   private func otherBytes<Bytes: FilledBytes>(
-    of digest: BlobDigest, insteadOf place: Located
+    of digest: BlobDigest, insteadOf place: Place, in pack: PackName
   ) throws(BlobStorageError) -> Bytes? {
-    for copy in try otherCopies.copies(of: digest, insteadOf: place.pack, place.row.place.offset) {
+    for copy in try otherCopies.copies(of: digest, insteadOf: pack, place.offset) {
       guard case .chunk(let chunk) = copy.record.content, let file = try packs.file(copy.pack) else {
         continue
       }
@@ -130,7 +133,7 @@ package final class ChunkSource: Sendable {
         var base: [UInt8]?
         if let digest = chunk.base { base = try self.base(digest, access: .sequential) }
         let bytes: Bytes = try readOnce(located, digest, base, .sequential, .digest)
-        use(copy, chunk, insteadOf: place.row.place, digest)
+        use(copy, chunk, insteadOf: place, digest)
         return bytes
       } catch {
         guard error.code == .corrupted || error.code == .packGone else { throw error }
@@ -248,8 +251,11 @@ package final class ChunkSource: Sendable {
   }
 
   /// Runs `body` on a file; nil when the pack turns out to have gone: then the catalog has been brought up to that.
+  ///
+  /// - Parameter other: what stands in for a pack that is lost; nil if nothing does.
   func whereThere<T>(
-    _ pack: PackName, _ body: (any File) throws(BlobStorageError) -> T
+    _ pack: PackName, _ body: (any File) throws(BlobStorageError) -> T,
+    otherwise other: () throws(BlobStorageError) -> T?
   ) throws(BlobStorageError) -> T? {
     var reason = "Pack \(pack) is missing."
     do throws(BlobStorageError) {
@@ -258,7 +264,10 @@ package final class ChunkSource: Sendable {
       guard error.code == .packGone else { throw error }
       reason = error.message
     }
-    try extender.resolveGone(pack, reason)
+    do throws(BlobStorageError) { try extender.resolveGone(pack, reason) } catch {
+      guard error.code == .corrupted, let other = try other() else { throw error }
+      return other
+    }
     return nil
   }
 
@@ -295,8 +304,11 @@ package final class ChunkSource: Sendable {
 
   /// Looks the chunk up and calls `body` with its place; nil when it is not in the catalog. A pack that was removed
   /// in between sends it to a fresh snapshot.
+  ///
+  /// - Parameter other: what stands in for a copy whose pack is lost; nil if nothing does.
   package func located<T>(
-    _ digest: BlobDigest, _ body: (Located) throws(BlobStorageError) -> T
+    _ digest: BlobDigest, _ body: (Located) throws(BlobStorageError) -> T,
+    otherwise other: (Place, PackName) throws(BlobStorageError) -> T? = { _, _ in nil }
   ) throws(BlobStorageError) -> T? {
     var lastPack: PackName?
     for _ in 0..<lookUpCountMax {
@@ -311,6 +323,8 @@ package final class ChunkSource: Sendable {
       lastPack = pack
       let result = try whereThere(pack) { (file) throws(BlobStorageError) in
         try body(Located(row: row, pack: pack, file: file))
+      } otherwise: { () throws(BlobStorageError) in
+        try other(row.place, pack)
       }
       if let result { return result }
     }

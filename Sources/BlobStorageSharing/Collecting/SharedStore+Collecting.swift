@@ -17,7 +17,9 @@ extension SharedStore {
     if !options.isDryRun { try engine.writer.rollOver() }
     let report = try withCollector(engine, recompresses: options.recompresses) {
       (own) throws(BlobStorageError) in
-      try collect(by: own, engine, options, progress)
+      let report = try collect(by: own, engine, options, progress)
+      if !options.isDryRun { own.shared?.keepIndex() }
+      return report
     }
     if !options.isDryRun { try engine.catchUp() }
     return report
@@ -41,7 +43,9 @@ extension SharedStore {
         guard !lost.isEmpty || !listing.gaps.isEmpty else { return }
         let accepted = try log.accept(
           lost, listing.gaps, after: listing.collections, by: own.writer.writerID)
-        if accepted != nil { return }
+        if accepted == nil { continue }
+        store.keepIndex()
+        return
       }
       throw BlobStorageError(.busy, "Other machines keep collecting garbage: accept the loss again later.")
     }

@@ -128,6 +128,7 @@ package final class CatchUp: Sendable {
       try transaction.meta(.lacksCopies) > 0
     }
     guard lacksCopies else { return catalog.generation != generation }
+    backend.leaveIndex()
     try catalog.rebuild(because: nil)
     _ = try runInTurn()
     return true
@@ -407,8 +408,16 @@ package final class CatchUp: Sendable {
 
   /// Retracts the records of retired packs from the catalog.
   private func remove(_ names: Set<PackName>) throws(BlobStorageError) {
+    // To take rows out one by one would fetch most of the index; a newer one lacks them already.
+    if let known = try catalog.indexRoot(), let newest = try backend.findIndex(), newest != known,
+      newest.log >= backend.collections.number
+    {
+      try catalog.rebuild(because: nil)
+      try retire(names)
+    }
     for name in names.sorted() {
       do throws(BlobStorageError) {
+        guard try catalog.packRow(name) != nil else { continue }
         guard let file = try backend.openPack(name) else {
           throw BlobStorageError(
             .packGone, "Pack \(name) has gone, and there is no local copy of its footer.")
@@ -419,6 +428,7 @@ package final class CatchUp: Sendable {
       } catch {
         guard error.code == .packGone || error.code == .corrupted else { throw error }
         // Without its footer the records to remove are unknown.
+        if try catalog.indexRoot() != nil { backend.leaveIndex() }
         try catalog.rebuild(because: error)
         break
       }

@@ -9,6 +9,7 @@ package enum SharedNames {
   package static let checkpoints = "checkpoints/"
   package static let acks = "acks/"
   package static let changes = "changes/"
+  package static let index = "index/"
   /// Changes, then the objects of the log: what a machine that knows the store has to list.
   static let news = "c"
 
@@ -24,6 +25,24 @@ package enum SharedNames {
   package static func checkpoint(_ number: UInt32) -> String { checkpoints + Hex.text(number) }
 
   package static func change(_ number: UInt32) -> String { changes + Hex.text(number) }
+
+  /// What the name of an index's root says.
+  package struct IndexName: Hashable, Sendable {
+    package var number: UInt64
+    package var run: UInt64
+
+    package init(number: UInt64, run: UInt64) {
+      self.number = number
+      self.run = run
+    }
+  }
+
+  /// The root of an index.
+  package static func index(_ name: IndexName) -> String {
+    index + Hex.text(name.number) + "." + Hex.text(name.run)
+  }
+
+  package static func indexPart(_ name: PackName) -> String { index + "\(name)" }
 
   /// The prefix of a condemnation's acks.
   package static func acks(of epoch: UInt32) -> String { acks + Hex.text(epoch) + "/" }
@@ -53,6 +72,21 @@ package enum SharedNames {
   /// The writer that an ack's name means, if it acknowledges `epoch`; else nil.
   package static func ackWriter(_ name: String, epoch: UInt32) -> UInt64? {
     integer(name, after: acks(of: epoch))
+  }
+
+  /// The index whose root an object's name means, or nil.
+  package static func indexName(_ name: String) -> IndexName? {
+    let words = name.split(separator: ".", omittingEmptySubsequences: false)
+    guard words.count == 2, let number: UInt64 = integer(String(words[0]), after: index),
+      let run: UInt64 = integer(String(words[1]), after: "")
+    else { return nil }
+    return IndexName(number: number, run: run)
+  }
+
+  /// The number of the run whose part an object's name means, or nil.
+  package static func runNumber(_ name: String) -> UInt64? {
+    guard name.hasPrefix(index) else { return nil }
+    return PackName(fileName: name.dropFirst(index.count) + ".part", ending: "part")?.writer
   }
 
   /// The condemnation that an ack's name means, or nil.

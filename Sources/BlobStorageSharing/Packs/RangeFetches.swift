@@ -6,15 +6,21 @@ import BlobStorage
 final class RangeFetches: Sendable {
   let objects: any ObjectStore
   let cache: RangeCache
+  /// The object that a name stands for.
+  let object: @Sendable (PackName) -> String
   private let underWay = Monitor<[(name: PackName, blocks: Range<Int>)]>([])
 
   private static let blockByteCount = Int64(RangeCache.blockByteCount)
   /// The most bytes that one request asks for. Longer ranges are split.
   static let requestByteCountMax: Int64 = 8 << 20
 
-  init(objects: any ObjectStore, cache: RangeCache) {
+  init(
+    objects: any ObjectStore, cache: RangeCache,
+    object: @escaping @Sendable (PackName) -> String = SharedNames.pack
+  ) {
     self.objects = objects
     self.cache = cache
+    self.object = object
   }
 
   /// Fills the buffer, which must end within the pack.
@@ -101,14 +107,14 @@ final class RangeFetches: Sendable {
     let range =
       Int64(blocks.lowerBound)
       * Self.blockByteCount..<min(Int64(blocks.upperBound) * Self.blockByteCount, byteCount)
-    guard let bytes = try objects.get(SharedNames.pack(name), range) else {
+    guard let bytes = try objects.get(object(name), range) else {
       throw BlobStorageError(
-        .packGone, "Pack \(name) is not in \(objects.place) any more.", pack: name.description)
+        .packGone, "\(object(name)) is not in \(objects.place) any more.", pack: name.description)
     }
     guard bytes.count == Int(range.upperBound - range.lowerBound) else {
       throw BlobStorageError(
         .corrupted,
-        "\(objects.place) has only \(bytes.count) bytes of pack \(name) from \(range.lowerBound) on",
+        "\(objects.place) has only \(bytes.count) bytes of \(object(name)) from \(range.lowerBound) on",
         pack: name.description, offset: range.lowerBound)
     }
     bytes.withUnsafeBytes { cache.store(name, blocks, $0) }

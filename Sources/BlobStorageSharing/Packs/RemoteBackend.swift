@@ -17,6 +17,11 @@ package final class RemoteBackend: Backend {
   private let spoolFolder: FilePath
   let footers: FooterCopies
   let fetches: RangeFetches
+  let index: SharedIndex
+  /// The index that a rebuild is about to take.
+  private let foundIndex = Mutex<IndexRoot?>(nil)
+  /// Whether packs were removed whose copies only a catalog of all packs finds.
+  private let needsAllPacks = Atomic<Bool>(false)
   /// Concurrent requests when many are needed; 0 sends them one by one on the caller's thread.
   let width: Int
   /// Prefetches beside the reading thread.
@@ -54,8 +59,8 @@ package final class RemoteBackend: Backend {
   ///   - asideFolder: receives packs that cannot be published.
   package init(
     objects: any ObjectStore, storeID: [UInt8], folder: FilePath, asideFolder: FilePath,
-    files: any FileSystem, cacheByteLimit: Int64, width: Int = 8, weaknesses: Weaknesses = [],
-    hasChanges: Bool = true, isForCollector: Bool = false
+    files: any FileSystem, cacheByteLimit: Int64, indexByteLimit: Int64 = 64 << 20, width: Int = 8,
+    weaknesses: Weaknesses = [], hasChanges: Bool = true, isForCollector: Bool = false
   ) {
     logFile = LogFile(.checkpoint, in: folder, files, storeID: storeID)
     var known = Collections()
@@ -79,6 +84,8 @@ package final class RemoteBackend: Backend {
     fetches = RangeFetches(
       objects: objects,
       cache: RangeCache(folder: folder.entry("ranges"), files: files, byteCountMax: cacheByteLimit))
+    index = SharedIndex(
+      objects, storeID: storeID, folder: folder.entry("index"), files: files, cacheByteLimit: indexByteLimit)
   }
 
   deinit { close() }
@@ -347,7 +354,24 @@ package final class RemoteBackend: Backend {
 
   // MARK: Footers
 
+  package var indexAccess: IndexAccess? { index.access }
+
+  package func takeIndex() -> IndexRoot? { foundIndex.withLock { $0.take() } }
+
+  /// The newest index that can be used, which a rebuild takes next. A collector relies on footers alone: nothing is removed
+  /// because of what an index says.
+  func findIndex() throws(BlobStorageError) -> IndexRoot? {
+    let mayUse = hasChanges && !isForCollector && !needsAllPacks.load(ordering: .relaxed)
+    let found = mayUse ? try index.newest() : nil
+    foundIndex.withLock { $0 = found }
+    return found
+  }
+
+  /// Makes rebuilds of this process read all packs.
+  func leaveIndex() { needsAllPacks.store(true, ordering: .relaxed) }
+
   package func prefetchFooters() throws(BlobStorageError) {
+    if try findIndex() != nil { return }
     try forEachPublished(try publishedPacks().packs.keys.sorted()) { _, _ in }
   }
 

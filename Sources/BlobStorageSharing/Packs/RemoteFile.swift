@@ -35,7 +35,7 @@ package final class RemoteFile: File {
     state = Mutex(State(whole: footer == nil ? nil : fetches.cache.whole(name)))
   }
 
-  package var path: FilePath { FilePath("\(fetches.objects.place)/\(SharedNames.pack(name))") }
+  package var path: FilePath { FilePath("\(fetches.objects.place)/\(fetches.object(name))") }
 
   /// True: bytes come over a network.
   package var isRemote: Bool { true }

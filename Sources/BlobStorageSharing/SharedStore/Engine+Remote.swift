@@ -43,6 +43,7 @@ extension Engine {
       let backend = RemoteBackend(
         objects: objects, storeID: setting.header.storeID, folder: folder.path, asideFolder: folder.aside,
         files: folder.files, cacheByteLimit: max(configuration.cacheByteLimit, 64 << 20),
+        indexByteLimit: max(configuration.catalogByteLimit / 2, 16 << 20),
         width: environment.worksInline ? 0 : 8, weaknesses: environment.weaknesses,
         hasChanges: setting.header.flags.contains(.changes), isForCollector: isForCollector)
       try backend.removeLeftovers()
@@ -116,6 +117,7 @@ extension SharedStore {
       var failure: BlobStorageError?
       // A machine that can publish nothing more still reads.
       do throws(BlobStorageError) { try session.rollOver() } catch { failure = error }
+      try adoptIndex()
       try catchUp.run()
       // A writer that cannot publish acknowledges nothing.
       if let failure { throw failure }

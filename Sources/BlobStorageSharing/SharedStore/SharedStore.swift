@@ -57,6 +57,7 @@ package final class SharedStore: Sharing {
   }
 
   package func begin(_ engine: Engine) throws(BlobStorageError) {
+    try adoptIndex()
     try catchUp.run()
     try adoptSpool()
     let seconds = remote.configuration.interval.seconds

@@ -95,7 +95,9 @@ struct StateFolder {
         "\(folder.path) holds the state of another store than \(objects.place): name another folder.",
         path: folder.path.string)
     }
-    for part in [folder.members, folder.footers, folder.incoming, folder.ranges] { try folder.makePart(part) }
+    for part in [folder.members, folder.footers, folder.incoming, folder.ranges, folder.index] {
+      try folder.makePart(part)
+    }
     return read.extra
   }
 
@@ -123,6 +125,8 @@ extension StoreFolder {
   /// The footers of published packs. Only in a state folder.
   var footers: FilePath { path.entry("footers") }
   var ranges: FilePath { path.entry("ranges") }
+  /// Parts of the store's index.
+  var index: FilePath { path.entry("index") }
   /// Footers that are being fetched.
   var incoming: FilePath { path.entry("incoming") }
 }

@@ -144,6 +144,25 @@ struct RemoteLossTests {
     #expect(throws: BlobStorageError.self) { try machines.engine("three").data("b", nil) }
   }
 
+  @Test("is no reason to miss what was stored again meanwhile, also where that counts as older")
+  func storedAgain() throws {
+    var random = SplitMix64.announced()
+    // Of several chunks, so that there is a manifest.
+    let (bytes, short) = (random.bytes(500_000), random.bytes(5_000))
+    let pack = try putAhead([("a", bytes), ("short", short)])
+    // It knows the pack, and has cached nothing of it.
+    let reader = try machines.engine("two")
+    machines.store.set(pack, nil)
+    _ = try command("three") { (engine) throws in
+      _ = try engine.put("b", bytes, PutOptions())
+      _ = try engine.put("short again", short, PutOptions())
+    }
+    try reader.catchUp()
+    #expect(try reader.data("b", nil) == Data(bytes))
+    #expect(try reader.data("short again", nil) == Data(short))
+    #expect(try machines.engine("four").data("b", nil) == Data(bytes))
+  }
+
   @Test("is looked for once by a process that counts on it")
   func lookedForOnce() throws {
     var random = SplitMix64.announced()

@@ -21,16 +21,19 @@ struct SharedMachines {
   ///   - objects: another way to the store than the usual.
   ///   - silence: seconds without a word after which a writer looks whether it was fenced.
   ///   - daysAhead: how far its clock is ahead.
+  ///   - catalogLimit: bytes of what it keeps of the catalog.
   func engine(
     _ machine: String, _ objects: (any ObjectStore)? = nil, silence: Double = 30, weaknesses: Weaknesses = [],
-    keptChangeCount: UInt32 = 1 << 16, fencePatience: Double = 0, daysAhead: UInt64 = 0
+    keptChangeCount: UInt32 = 1 << 16, fencePatience: Double = 0, daysAhead: UInt64 = 0,
+    catalogLimit: Int64 = 1 << 30
   ) throws -> Engine {
     var environment = Engine.Environment()
     environment.clock = WallClock { WallClock.system.now() + daysAhead * 24 * 60 * 60 * 1_000 }
     environment.worksInline = true
     environment.weaknesses = weaknesses
     var remote = Engine.Remote(
-      objects: objects ?? store, configuration: RemoteConfiguration(interval: .zero),
+      objects: objects ?? store,
+      configuration: RemoteConfiguration(catalogByteLimit: catalogLimit, interval: .zero),
       silenceSecondsMax: silence)
     remote.keptChangeCount = keptChangeCount
     remote.fencePatienceSeconds = fencePatience

@@ -23,6 +23,8 @@ final class Machine: @unchecked Sendable {
   private var openingCount = 0
   /// Of the processes that it runs.
   var environment = Engine.Environment()
+  /// Bytes of what it keeps of the catalog.
+  var catalogByteLimit: Int64 = 1 << 30
 
   init(number: Int, clock: UInt64, scheduler: Scheduler? = nil) throws {
     self.number = number
@@ -71,7 +73,8 @@ final class Machine: @unchecked Sendable {
     defer { openingCount -= 1 }
     var remote = Engine.Remote(
       objects: objects,
-      configuration: RemoteConfiguration(interval: .zero, waitingPackLimit: waitingPackLimit))
+      configuration: RemoteConfiguration(
+        catalogByteLimit: catalogByteLimit, interval: .zero, waitingPackLimit: waitingPackLimit))
     // Small, so that entries go while machines that know them sleep.
     remote.checkpointInterval = 3
     remote.keptChangeCount = 1

@@ -19,10 +19,14 @@ final class MachineSimulation: @unchecked Sendable {
   /// Whether puts of one name are kept apart, and what the store says of it.
   enum Kind {
     case usual
+    /// The same, and each collection that can puts an index, which all machines read.
+    case indexed
     /// They are not, and the store names one maintainer: the first machine.
     case maintained
     /// They are not, and no machine knows.
     case trusted
+
+    var hasConditionalPuts: Bool { self == .usual || self == .indexed }
   }
 
   let seed: UInt64
@@ -77,7 +81,7 @@ final class MachineSimulation: @unchecked Sendable {
     strayRandom = SplitMix64(seed: ~seed)
     var faults = ObjectFaults.some(&random)
     faults.attemptCountMax = max(2, faults.attemptCountMax)
-    faults.ignoresIfAbsent = kind != .usual
+    faults.ignoresIfAbsent = !kind.hasConditionalPuts
     store = SimulatedObjectStore(seed: random.next(), faults: faults)
     for number in 0..<6 { contents.append(noise(UInt64(number), below(5_000))) }
     for number in 0..<4 { contents.append(prose(UInt64(number), below(5_000))) }
@@ -118,7 +122,10 @@ final class MachineSimulation: @unchecked Sendable {
   }
 
   private func create() throws {
-    places = pick([[0, 1], [0, 1, 2], [0, 1, 2], [0, 0, 1], [0, 1, 1, 2]])
+    // Processes of one machine would share the connection by which they read an index: here all are one process.
+    places = pick(
+      kind == .indexed
+        ? [[0, 1], [0, 1, 2]] : [[0, 1], [0, 1, 2], [0, 1, 2], [0, 0, 1], [0, 1, 1, 2]])
     let policy = MachinePolicy(seed: random.next(), requestCountMax: 200 + below(700)) { [self] in
       isOver = true
     }
@@ -147,6 +154,7 @@ final class MachineSimulation: @unchecked Sendable {
     let machine = try Machine(
       number: number, clock: 1_700_000_000_000 + UInt64(below(1_000_000_000)), scheduler: scheduler)
     machine.environment = environment
+    if kind == .indexed { machine.catalogByteLimit = 0 }
     return machine
   }
 
@@ -281,7 +289,7 @@ final class MachineSimulation: @unchecked Sendable {
 
   /// Leaves an object as consoles and other programs do. A maintainer would wait for what looks like a writer.
   private func litter() {
-    guard kind == .usual, strayRandom.next() % 4 == 0,
+    guard kind.hasConditionalPuts, strayRandom.next() % 4 == 0,
       let name = Self.strays.randomElement(using: &strayRandom),
       let byteCount = [0, 4, 1_000].randomElement(using: &strayRandom)
     else { return }
@@ -295,7 +303,7 @@ final class MachineSimulation: @unchecked Sendable {
   private func end() throws {
     store.settle()
     var faults = ObjectFaults()
-    faults.ignoresIfAbsent = kind != .usual
+    faults.ignoresIfAbsent = !kind.hasConditionalPuts
     store.faults = faults
     // What dead processes left is published, or a collector comes before that.
     let isAdoptedFirst = chance(50) || kind == .maintained
@@ -309,7 +317,7 @@ final class MachineSimulation: @unchecked Sendable {
       let found = try look(machine, "at last", verifies: false)
       if found != newest { throw Broken("machine \(machine.number) sees \(found), and a new one \(newest)") }
     }
-    if kind == .usual { try lose() }
+    if kind.hasConditionalPuts { try lose() }
   }
 
   /// Another program deletes a pack.

@@ -1,0 +1,112 @@
+/// Writes a run: rows in byte order of their keys.
+package struct RowRunWriter {
+  /// Bytes after which a block ends.
+  private static let blockByteCountTarget = 16 << 10
+
+  /// A block that is being filled.
+  private struct Level {
+    var writer = ByteWriter(capacity: blockByteCountTarget + 4_096)
+    var first: [UInt8] = []
+    var count = 0
+  }
+
+  private var root: IndexRoot
+  private let begin: (Int) throws(BlobStorageError) -> any File
+  private let end: (Int, any File, Int64) throws(BlobStorageError) -> Void
+  private var levels = [Level()]
+  private var part: (file: any File, byteCount: Int64)?
+  private var filter: RowFilterBuilder
+
+  /// - Parameters:
+  ///   - root: what is known of the index without its rows.
+  ///   - keyCount: how many rows will be found by their keys, about.
+  ///   - filterByteCountMax: the most bytes for the filter.
+  ///   - begin: makes an empty file for a part.
+  ///   - end: takes the file of a part when it is whole, and its length.
+  package init(
+    _ root: IndexRoot, keyCount: Int, filterByteCountMax: Int,
+    begin: @escaping (Int) throws(BlobStorageError) -> any File,
+    end: @escaping (Int, any File, Int64) throws(BlobStorageError) -> Void
+  ) {
+    self.root = root
+    self.begin = begin
+    self.end = end
+    filter = RowFilterBuilder(
+      keyCount: keyCount, byteCountMax: min(filterByteCountMax, Int(IndexRoot.partByteCountMax)))
+  }
+
+  /// Adds a row behind the others.
+  package mutating func add(
+    _ table: Table, _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer
+  ) throws(BlobStorageError) {
+    root.rowCount += 1
+    try RowIndex.withKey(table, key) { (key) throws(BlobStorageError) in
+      if table.isFiltered { filter.insert(key) }
+      try add(key, value, level: 0)
+    }
+  }
+
+  private mutating func add(
+    _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer, level: Int
+  ) throws(BlobStorageError) {
+    if level == levels.count { levels.append(Level()) }
+    if levels[level].count == 0 { levels[level].first = Array(key) }
+    levels[level].count += 1
+    RunBlock.append(key, value, to: &levels[level].writer)
+    if levels[level].writer.bytes.count >= Self.blockByteCountTarget { try endBlock(level) }
+  }
+
+  /// Writes a block, and names it in the level above.
+  private mutating func endBlock(_ level: Int) throws(BlobStorageError) {
+    let first = levels[level].first
+    let place = try write(level)
+    var value = ByteWriter(capacity: RunPlace.byteCount)
+    place.encode(into: &value)
+    try bridge(first) { (key) throws(BlobStorageError) in
+      try bridge(value.bytes) { (value) throws(BlobStorageError) in try add(key, value, level: level + 1) }
+    }
+  }
+
+  private mutating func write(_ level: Int) throws(BlobStorageError) -> RunPlace {
+    levels[level].writer.checksum()
+    let bytes = levels[level].writer.bytes
+    levels[level] = Level()
+    if let known = part, known.byteCount + Int64(bytes.count) > IndexRoot.partByteCountMax { try endPart() }
+    if part == nil { part = (try begin(root.partByteCounts.count), 0) }
+    guard var now = part else { preconditionFailure("a part was begun") }
+    let place = RunPlace(
+      part: UInt32(root.partByteCounts.count), offset: UInt64(now.byteCount), byteCount: UInt32(bytes.count))
+    try now.file.put(bytes, at: now.byteCount)
+    now.byteCount += Int64(bytes.count)
+    part = now
+    return place
+  }
+
+  private mutating func endPart() throws(BlobStorageError) {
+    guard let now = part.take() else { return }
+    try end(root.partByteCounts.count, now.file, now.byteCount)
+    root.partByteCounts.append(now.byteCount)
+  }
+
+  /// Writes what is left, and the filter, and returns the whole root. There is at least one row.
+  package mutating func finish() throws(BlobStorageError) -> IndexRoot {
+    precondition(root.rowCount > 0, "an index has rows")
+    var level = 0
+    while level < levels.count - 1 {
+      if levels[level].count > 0 { try endBlock(level) }
+      level += 1
+    }
+    // The topmost level has one block.
+    root.top = try write(level)
+    root.height = UInt8(level)
+    try endPart()
+    filter.finish()
+    root.filterPart = UInt32(root.partByteCounts.count)
+    root.filterLineCount = UInt64(filter.lineCount)
+    let file = try begin(root.partByteCounts.count)
+    try file.put(filter.bytes, at: 0)
+    part = (file, Int64(filter.bytes.count))
+    try endPart()
+    return root
+  }
+}

@@ -1,0 +1,105 @@
+import BlobStorage
+import Logging
+import Synchronization
+import SystemPackage
+
+/// The index of a shared store: the rows of a catalog as objects. A machine reads ranges of them in place of the footers of
+/// all packs. Index.md explains it.
+final class SharedIndex: Sendable {
+  private let objects: any ObjectStore
+  private let storeID: [UInt8]
+  private let fetches: RangeFetches
+  /// Those that were found damaged.
+  private let distrusted = Mutex<Set<IndexRoot>>([])
+
+  private static let rootByteCountMax: Int64 = 64 << 20
+  /// So many indexes stay: a machine may still read the last but one.
+  private static let keptCount = 2
+
+  init(
+    _ objects: any ObjectStore, storeID: [UInt8], folder: FilePath, files: any FileSystem,
+    cacheByteLimit: Int64
+  ) {
+    self.objects = objects
+    self.storeID = storeID
+    fetches = RangeFetches(
+      objects: objects,
+      cache: RangeCache(folder: folder, files: files, byteCountMax: cacheByteLimit),
+      object: SharedNames.indexPart)
+  }
+
+  /// How a catalog reads an index.
+  var access: IndexAccess {
+    IndexAccess { [fetches] (name, byteCount) in
+      RemoteFile(name: name, byteCount: byteCount, fetches: fetches, footer: nil)
+    } distrust: { [self] (root) in
+      distrusted.withLock { _ = $0.insert(root) }
+    }
+  }
+
+  /// The newest index whose objects are all there; nil if there is none, or none that this build can read.
+  ///
+  /// - Complexity: one listing, and one get for each index that is tried.
+  func newest() throws(BlobStorageError) -> IndexRoot? {
+    let entries = try objects.listAll(SharedNames.index)
+    for name in Self.names(entries).reversed() {
+      if let root = try root(name, entries), !distrusted.withLock({ $0.contains(root) }) { return root }
+    }
+    return nil
+  }
+
+  /// The names of roots, the newest last.
+  private static func names(_ entries: [ObjectPage.Entry]) -> [SharedNames.IndexName] {
+    entries.compactMap { SharedNames.indexName($0.name) }
+      .sorted { ($0.number, $0.run) < ($1.number, $1.run) }
+  }
+
+  /// The root of that name, if it is one of this store and layout, and all of its parts are there.
+  private func root(
+    _ name: SharedNames.IndexName, _ entries: [ObjectPage.Entry]
+  ) throws(BlobStorageError) -> IndexRoot? {
+    guard let bytes = try objects.get(SharedNames.index(name), 0..<Self.rootByteCountMax) else { return nil }
+    let root: IndexRoot
+    do throws(BlobStorageError) { root = try IndexRoot(bytes) } catch {
+      guard error.code == .corrupted else { throw error }
+      return nil
+    }
+    guard root.storeID == storeID, root.layout == CatalogState.layout, Self.name(of: root) == name else {
+      return nil
+    }
+    let byteCounts = Dictionary(entries.map { ($0.name, $0.byteCount) }) { first, _ in first }
+    let isThere = root.partByteCounts.enumerated().allSatisfy { part, byteCount in
+      byteCounts[SharedNames.indexPart(root.partName(part))] == byteCount
+    }
+    return isThere ? root : nil
+  }
+
+  /// Later ones have greater numbers.
+  private static func name(of root: IndexRoot) -> SharedNames.IndexName {
+    SharedNames.IndexName(number: UInt64(root.log) << 32 | UInt64(root.change), run: root.run)
+  }
+
+  func putPart(_ name: PackName, _ file: any File, byteCount: Int64) throws(BlobStorageError) {
+    _ = try objects.put(SharedNames.indexPart(name), .file(file, byteCount: byteCount), ifAbsent: false)
+  }
+
+  /// Puts the root of an index whose parts are there, and removes indexes that no machine needs any more.
+  ///
+  /// Another collector that does the same may have removed the parts, which no root named: then the root means nothing.
+  func put(_ root: IndexRoot) throws(BlobStorageError) {
+    _ = try objects.put(SharedNames.index(Self.name(of: root)), .bytes(root.encoded), ifAbsent: true)
+    let entries = try objects.listAll(SharedNames.index)
+    let names = Self.names(entries)
+    // Roots between those that this build can use may be of another build.
+    var (kept, usableCount) = (Set<SharedNames.IndexName>(), 0)
+    for name in names.reversed() where usableCount < Self.keptCount {
+      kept.insert(name)
+      if try self.root(name, entries) != nil { usableCount += 1 }
+    }
+    for name in names where !kept.contains(name) { try objects.delete(SharedNames.index(name)) }
+    let runs = Set(kept.map(\.run))
+    for entry in entries {
+      if let run = SharedNames.runNumber(entry.name), !runs.contains(run) { try objects.delete(entry.name) }
+    }
+  }
+}

@@ -1,0 +1,300 @@
+import BlobStorage
+import BlobStorageSharing
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+@Suite("The index of a shared store")
+struct RemoteIndexTests {
+  private let machines: SharedMachines
+
+  init() throws { machines = try SharedMachines() }
+
+  /// Runs a process of its own that keeps as little of the catalog as can be.
+  private func command<T>(_ machine: String, _ body: (Engine) throws -> T) throws -> T {
+    let engine = try machines.engine(machine, catalogLimit: 0)
+    let result = try body(engine)
+    try engine.close()
+    return result
+  }
+
+  private func collect(_ machine: String = "collector") throws {
+    try command(machine) { (engine) throws in
+      #expect(try engine.collectGarbage(SharedMachines.everything).obstacles == [])
+    }
+  }
+
+  private var roots: [String] { machines.names("index/").filter { $0.contains(".") } }
+
+  /// A store with an index: many keys, some with versions, some deleted.
+  private func fill(_ random: inout SplitMix64) throws -> [String: [UInt8]] {
+    var expected: [String: [UInt8]] = [:]
+    try command("one") { (engine) throws in
+      for number in 0..<40 {
+        let key = "key \(number % 25)"
+        let bytes = random.bytes(1_000 + number * 40)
+        _ = try engine.put(
+          key, bytes,
+          PutOptions(durability: .relaxed, replacement: number % 3 == 0 ? .archiveCurrent : .replaceCurrent))
+        expected[key] = bytes
+      }
+      let gone = (0..<5).map { "key \($0)" }
+      _ = try engine.delete(gone, .durable)
+      for key in gone { expected[key] = nil }
+    }
+    try collect()
+    #expect(roots.count == 1)
+    return expected
+  }
+
+  /// Reads everything on a machine that knows nothing.
+  private func check(_ expected: [String: [UInt8]], _ moment: String, relies: Bool = true) throws {
+    try command("fresh \(UUID().uuidString)") { (engine) throws in
+      if relies { #expect(try engine.catalog.indexRoot() != nil, "\(moment)") }
+      #expect(
+        try engine.keys("", after: nil, limit: 1_000).map(\.key) == expected.keys.sorted(), "\(moment)")
+      for (key, bytes) in expected { #expect(try engine.data(key, nil) == Data(bytes), "\(moment): \(key)") }
+    }
+  }
+
+  @Test("is what a machine that knows nothing reads in place of footers")
+  func fresh() throws {
+    var random = SplitMix64.announced()
+    let expected = try fill(&random)
+    for object in machines.names("packs/") { #expect(machines.store.peek(object) != nil) }
+    let before = machines.store.requestCount
+    try command("fresh") { (engine) throws in
+      #expect(try engine.catalog.indexRoot() != nil)
+      let key = try #require(expected.keys.min())
+      #expect(try engine.data(key, nil) == expected[key].map { Data($0) })
+    }
+    #expect(machines.store.requestCount - before < 30)
+    try check(expected, "after a collection")
+    try machines.check(expected, "with verify")
+  }
+
+  @Test("is followed by what machines do later, in any order with collections")
+  func model() throws {
+    var random = SplitMix64.announced()
+    var expected: [String: [UInt8]] = [:]
+    var versionCounts: [String: Int] = [:]
+    for round in 0..<12 {
+      for machine in ["one", "two", "three"] where Bool.random(using: &random) {
+        try command(machine) { (engine) throws in
+          for _ in 0..<Int.random(in: 1..<8, using: &random) {
+            let key = "key \(Int.random(in: 0..<15, using: &random))"
+            switch Int.random(in: 0..<5, using: &random) {
+            case 0:
+              _ = try engine.delete([key], .durable)
+              (expected[key], versionCounts[key]) = (nil, nil)
+            case 1:
+              let bytes = expected.values.randomElement(using: &random) ?? [1]
+              _ = try engine.put(key, bytes, PutOptions())
+              (expected[key], versionCounts[key]) = (bytes, max(1, versionCounts[key] ?? 1))
+            default:
+              let bytes = random.bytes(Int.random(in: 0..<9_000, using: &random))
+              _ = try engine.put(key, bytes, PutOptions(replacement: .archiveCurrent))
+              (expected[key], versionCounts[key]) = (bytes, (versionCounts[key] ?? 0) + 1)
+            }
+          }
+        }
+      }
+      if round % 2 == 1 { try collect(round % 4 == 1 ? "collector" : "two") }
+      try check(expected, "round \(round)", relies: false)
+      for machine in ["one", "three"] {
+        try command(machine) { (engine) throws in
+          #expect(try engine.keys("", after: nil, limit: 100).map(\.key) == expected.keys.sorted())
+          for (key, bytes) in expected {
+            #expect(try engine.data(key, nil) == Data(bytes), "round \(round): \(key) on \(machine)")
+            #expect(
+              try engine.versions(key).count == versionCounts[key], "round \(round): \(key) on \(machine)")
+          }
+          #expect(try engine.verify().damaged == [])
+        }
+      }
+    }
+    #expect(!roots.isEmpty && roots.count <= 2)
+  }
+
+  @Test("does not bring back what a machine has removed since")
+  func removed() throws {
+    let archiving = PutOptions(replacement: .archiveCurrent)
+    try command("one") { (engine) throws in
+      for number in 0..<4 { _ = try engine.put("key", [UInt8(number)], archiving) }
+    }
+    try collect()
+    try command("two") { (engine) throws in
+      #expect(try engine.versions("key").count == 4)
+      _ = try engine.delete(["key"], .durable)
+      #expect(try engine.versions("key").isEmpty)
+      for number in 4..<6 { _ = try engine.put("key", [UInt8(number)], archiving) }
+    }
+    for machine in ["two", "one", "three"] {
+      try command(machine) { (engine) throws in
+        let versions = try engine.versions("key")
+        #expect(try versions.map { try engine.data("key", $0.id) } == [Data([5]), Data([4])], "\(machine)")
+      }
+    }
+  }
+
+  @Test("is renewed before the packs go that it lacks: until then their footers can be fetched")
+  func order() throws {
+    var random = SplitMix64.announced()
+    var expected = try fill(&random)
+    let gone = Array(expected.keys.sorted().prefix(12))
+    _ = try command("one") { (engine) throws in try engine.delete(gone, .durable) }
+    for key in gone { expected[key] = nil }
+    let (store, deleted) = (machines.store, CallCount())
+    store.setHook { call in
+      guard call.kind == .delete, SharedNames.packName(call.name) != nil else { return }
+      let entries = store.objects.keys.compactMap { SharedNames.collectionNumber($0) }
+      let indexes = store.objects.keys.compactMap { SharedNames.indexName($0) }.map {
+        UInt32($0.number >> 32)
+      }
+      if indexes.max() == entries.max() { _ = deleted.next() }
+    }
+    let before = machines.names("packs/").count
+    try collect()
+    store.setHook(nil)
+    #expect(deleted.value > 0 && machines.names("packs/").count <= before)
+    try check(expected, "afterwards")
+  }
+
+  @Test("may be replaced twice while a machine relies on it")
+  func replaced() throws {
+    var random = SplitMix64.announced()
+    let expected = try fill(&random)
+    let reader = try machines.engine("reader", catalogLimit: 0)
+    let root = try reader.catalog.indexRoot()
+    let known = try #require(root)
+    for round in 0..<6 {
+      let bytes = random.bytes(3_000)
+      try command("one") { (engine) throws in _ = try engine.put("more \(round)", bytes, PutOptions()) }
+      try collect()
+    }
+    #expect(try reader.catalog.indexRoot() == known)
+    for (key, bytes) in expected { #expect(try reader.data(key, nil) == Data(bytes)) }
+    #expect(try reader.catalog.indexRoot() != known)
+    try reader.close()
+  }
+
+  @Test("does not count when a bit of it is another, a part is lost, or nothing of it can be read")
+  func damaged() throws {
+    var random = SplitMix64.announced()
+    let expected = try fill(&random)
+    let objects = machines.names("index/")
+    #expect(objects.count >= 3)
+    for object in objects {
+      let bytes = try #require(machines.store.peek(object))
+      for _ in 0..<6 {
+        var other = bytes
+        let bit = Int.random(in: 0..<bytes.count * 8, using: &random)
+        other[bit / 8] ^= 1 << (bit % 8)
+        machines.store.set(object, other)
+        // A bit of the filter that is missing would hide a row.
+        try check(expected, "\(object), bit \(bit)", relies: false)
+      }
+      for other in [nil, [], Array(bytes.dropLast())] as [[UInt8]?] {
+        machines.store.set(object, other)
+        try check(expected, "\(object) of \(other?.count ?? -1) bytes", relies: false)
+      }
+      machines.store.set(object, bytes)
+    }
+    try check(expected, "with all as it was")
+  }
+
+  @Test("lets a writer share what is there, and put what is not without a look into it")
+  func sharing() throws {
+    var random = SplitMix64.announced()
+    let expected = try fill(&random)
+    try command("writer") { (engine) throws in
+      #expect(try engine.catalog.indexRoot() != nil)
+      for bytes in expected.values {
+        #expect(try engine.put("again", bytes, PutOptions(durability: .relaxed)).newByteCount == 0)
+      }
+      let before = machines.store.counts[.get, default: 0]
+      let bytes = random.bytes(2_000)
+      #expect(try engine.put("again", bytes, PutOptions(durability: .relaxed)).newByteCount == bytes.count)
+      // The filter and the key's block are in the cache.
+      #expect(machines.store.counts[.get, default: 0] - before <= 2)
+    }
+  }
+
+  /// Prints what an index of many chunks costs.
+  @Test(
+    "of many chunks",
+    .enabled(if: Self.chunkCount != nil, "it takes minutes: BLOB_STORAGE_CHUNKS says how many"))
+  func scale() throws {
+    let count = try #require(Self.chunkCount)
+    let content = { (number: Int) in withUnsafeBytes(of: Int64(number).littleEndian) { Array($0) } }
+    let options = PutOptions(durability: .relaxed)
+    let filling = ContinuousClock.now
+    try command("one") { (engine) throws in
+      for start in stride(from: 0, to: count, by: 1_000) {
+        let items = try (start..<min(start + 1_000, count)).map { number in
+          try engine.memoryPut.prepare(Engine.keyBytes("key \(number)"), Data(content(number)), options)
+        }
+        _ = try engine.memoryPut.commit(items)
+      }
+    }
+    func seconds(_ start: ContinuousClock.Instant) -> String {
+      "\((ContinuousClock.now - start) / .seconds(1)) s"
+    }
+    print("filled in \(seconds(filling)), \(machines.names("packs/").count) packs")
+    let collecting = ContinuousClock.now
+    try command("collector") { _ = try $0.collectGarbage(SharedMachines.everything) }
+    let byteCount = machines.names("index/").reduce(0) { $0 + (machines.store.peek($1)?.count ?? 0) }
+    print("gc with an index of \(byteCount) bytes: \(seconds(collecting))")
+    let again = ContinuousClock.now
+    try command("one") { (engine) throws in _ = try engine.put("new", [1, 2, 3], PutOptions()) }
+    try command("collector") { _ = try $0.collectGarbage(SharedMachines.everything) }
+    print("gc after one put: \(seconds(again))")
+    var random = SplitMix64.announced()
+    for limit in [64 << 20, 1 << 30] as [Int64] {
+      let machine = "fresh \(limit)"
+      for round in ["first", "second"] {
+        let before = (machines.store.requestCount, ContinuousClock.now)
+        let engine = try machines.engine(machine, catalogLimit: limit)
+        let number = Int.random(in: 0..<count, using: &random)
+        #expect(try engine.data("key \(number)", nil) == Data(content(number)))
+        print(
+          "\(round) get of \(machine): \(machines.store.requestCount - before.0) requests, \(seconds(before.1))"
+        )
+        if round == "second" {
+          let reading = ContinuousClock.now
+          for _ in 0..<1_000 {
+            let number = Int.random(in: 0..<count, using: &random)
+            #expect(try engine.data("key \(number)", nil) == Data(content(number)))
+          }
+          print("1,000 random gets: \(seconds(reading))")
+          let putting = (machines.store.requestCount, ContinuousClock.now)
+          for number in 0..<1_000 {
+            #expect(try engine.put("again", content(number * (count / 1_000)), options).newByteCount == 0)
+          }
+          print(
+            "1,000 puts of what is there: \(machines.store.requestCount - putting.0) requests, \(seconds(putting.1))"
+          )
+          let new = (machines.store.requestCount, ContinuousClock.now)
+          for number in 0..<1_000 { _ = try engine.put("again", content(-1 - number - Int(limit)), options) }
+          print("1,000 puts of new bytes: \(machines.store.requestCount - new.0) requests, \(seconds(new.1))")
+        }
+        try engine.close()
+      }
+      var kept: Int64 = 0
+      let folder = machines.temporary.path.appending(machine).string
+      for case let file as String in try #require(FileManager.default.enumerator(atPath: folder)) {
+        let attributes = try FileManager.default.attributesOfItem(atPath: folder + "/" + file)
+        if attributes[.type] as? FileAttributeType == .typeRegular, !file.hasPrefix("ranges") {
+          kept += (attributes[.size] as? NSNumber)?.int64Value ?? 0
+        }
+      }
+      print("\(machine) keeps \(kept) bytes without parts of packs")
+      try FileManager.default.removeItem(atPath: folder)
+    }
+  }
+
+  private static let chunkCount = ProcessInfo.processInfo.environment["BLOB_STORAGE_CHUNKS"].flatMap {
+    Int($0)
+  }
+}
