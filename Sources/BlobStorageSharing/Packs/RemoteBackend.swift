@@ -216,6 +216,13 @@ package final class RemoteBackend: Backend {
   package func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
     if !torn.withLock({ $0.contains(name) }), let file = try spool.openPack(name) { return file }
     if let footer = try footers.open(name) { return remoteFile(name, byteCount: footer.byteCount, footer) }
+    if index.isInUse {
+      // Footers of all packs that are read would take as much room as the rows of the index.
+      let known = publishedByteCount(name)
+      let found =
+        if let known { known } else { try objects.tail(SharedNames.pack(name), byteCount: 1)?.byteCount }
+      return found.flatMap { Fence.hasLength($0) ? nil : remoteFile(name, byteCount: $0, nil) }
+    }
     guard let byteCount = try fetchFooter(name) else { return nil }
     return remoteFile(name, byteCount: byteCount, try footers.open(name))
   }

@@ -11,6 +11,9 @@ final class SharedIndex: Sendable {
   private let fetches: RangeFetches
   /// Those that were found damaged.
   private let distrusted = Mutex<Set<IndexRoot>>([])
+  private let wasOpened = Atomic<Bool>(false)
+  /// Whether a catalog of this process has relied on an index.
+  var isInUse: Bool { wasOpened.load(ordering: .relaxed) }
 
   private static let rootByteCountMax: Int64 = 64 << 20
   /// So many indexes stay: a machine may still read the last but one.
@@ -30,8 +33,9 @@ final class SharedIndex: Sendable {
 
   /// How a catalog reads an index.
   var access: IndexAccess {
-    IndexAccess { [fetches] (name, byteCount) in
-      RemoteFile(name: name, byteCount: byteCount, fetches: fetches, footer: nil)
+    IndexAccess { [self] (name, byteCount) in
+      wasOpened.store(true, ordering: .relaxed)
+      return RemoteFile(name: name, byteCount: byteCount, fetches: fetches, footer: nil)
     } distrust: { [self] (root) in
       distrusted.withLock { _ = $0.insert(root) }
     }
