@@ -20,11 +20,10 @@ package struct RowRunWriter {
   /// - Parameters:
   ///   - root: what is known of the index without its rows.
   ///   - keyCount: how many rows will be found by their keys, about.
-  ///   - filterByteCountMax: the most bytes for the filter.
   ///   - begin: makes an empty file for a part.
   ///   - end: takes the file of a part when it is whole, and its length.
   package init(
-    _ root: IndexRoot, keyCount: Int, filterByteCountMax: Int,
+    _ root: IndexRoot, keyCount: Int,
     begin: @escaping (Int) throws(BlobStorageError) -> any File,
     end: @escaping (Int, any File, Int64) throws(BlobStorageError) -> Void
   ) {
@@ -32,7 +31,7 @@ package struct RowRunWriter {
     self.begin = begin
     self.end = end
     filter = RowFilterBuilder(
-      keyCount: keyCount, byteCountMax: min(filterByteCountMax, Int(IndexRoot.partByteCountMax)))
+      keyCount: keyCount, byteCountMax: Int(IndexRoot.partByteCountMax))
   }
 
   /// Adds a row behind the others.

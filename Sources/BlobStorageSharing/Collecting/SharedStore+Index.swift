@@ -50,7 +50,7 @@ extension SharedStore {
       var writer = RowRunWriter(
         IndexRoot(
           storeID: backend.storeID, layout: CatalogState.layout, log: log, change: change, run: run),
-        keyCount: try transaction.filteredRowCount(), filterByteCountMax: Int(IndexRoot.partByteCountMax)
+        keyCount: try transaction.filteredRowCount()
       ) { (_) throws(BlobStorageError) in
         files.discard(path)
         return try files.open(path, .create)

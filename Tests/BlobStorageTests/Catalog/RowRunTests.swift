@@ -16,8 +16,7 @@ struct RowRunTests {
 
   private func index(_ rows: [(Table, [UInt8], [UInt8])]) throws -> RowIndex {
     var writer = RowRunWriter(
-      IndexRoot(storeID: Array(0..<16), layout: "9", log: 3, change: 4, run: 7), keyCount: rows.count,
-      filterByteCountMax: 1 << 20
+      IndexRoot(storeID: Array(0..<16), layout: "9", log: 3, change: 4, run: 7), keyCount: rows.count
     ) {
       (part) throws(BlobStorageError) in
       try files.open(path(part), .create)
@@ -92,5 +91,44 @@ struct RowRunTests {
     }
     #expect(try count(keys) == keys.count)
     #expect(try count((0..<20_000).map { _ in random.bytes(32) }) < 400)
+  }
+
+  @Test("is refused if its rows are in another order, twice there, or cut off")
+  func disorder() throws {
+    func block(_ keys: [[UInt8]]) -> [UInt8] {
+      var writer = ByteWriter()
+      for key in keys {
+        key.withUnsafeBytes { key in
+          RunBlock.append(key, UnsafeRawBufferPointer(start: nil, count: 0), to: &writer)
+        }
+      }
+      writer.checksum()
+      return writer.bytes
+    }
+    #expect(try RunBlock(block([[1], [1, 0], [2]])).count == 3)
+    for keys in [[[2], [1]], [[1], [1]], []] as [[[UInt8]]] {
+      let error = #expect(throws: BlobStorageError.self) { try RunBlock(block(keys)) }
+      #expect(error?.code == .corrupted)
+    }
+    var writer = ByteWriter()
+    writer.varint(5)
+    writer.checksum()
+    #expect(throws: BlobStorageError.self) { try RunBlock(writer.bytes) }
+  }
+
+  @Test("has a root that is refused if its numbers cannot be")
+  func root() throws {
+    let whole = try index([(.names, [1], [2])]).root
+    let changes: [(inout IndexRoot) -> Void] = [
+      { $0.height = 9 }, { $0.rowCount = 0 }, { $0.rowCount = .max }, { $0.filterPart = 2 },
+      { $0.filterLineCount = .max }, { $0.filterLineCount = 0 }, { $0.filterLineCount += 1 },
+      { $0.partByteCounts = [] }, { $0.partByteCounts[0] = IndexRoot.partByteCountMax + 1 },
+    ]
+    for change in changes {
+      var root = whole
+      change(&root)
+      let error = #expect(throws: BlobStorageError.self) { try IndexRoot(root.encoded) }
+      #expect(error?.code == .corrupted)
+    }
   }
 }
