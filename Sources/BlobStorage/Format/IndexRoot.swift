@@ -24,16 +24,21 @@ package struct IndexRoot: Hashable, Sendable {
   /// Levels of blocks above those that hold the rows.
   package var height: UInt8
   package var rowCount: UInt64
+  /// Records of all packs that the rows agree with.
+  package var recordCount: UInt64
   /// The part that is the filter, and the lines of that.
   package var filterPart: UInt32
   package var filterLineCount: UInt64
 
   /// A root whose parts are still to be described.
-  package init(storeID: [UInt8], layout: String, log: UInt32, change: UInt32, run: UInt64) {
+  package init(
+    storeID: [UInt8], layout: String, log: UInt32, change: UInt32, recordCount: UInt64, run: UInt64
+  ) {
     self.storeID = storeID
     self.layout = layout
     self.log = log
     self.change = change
+    self.recordCount = recordCount
     self.run = run
     partByteCounts = []
     top = RunPlace(part: 0, offset: 0, byteCount: 0)
@@ -60,7 +65,7 @@ package struct IndexRoot: Hashable, Sendable {
       decoding: try reader.bytes(try reader.varint(atMost: layoutByteCountMax)), as: UTF8.self)
     var root = IndexRoot(
       storeID: Array(try reader.bytes(16)), layout: layout, log: try reader.integer(),
-      change: try reader.integer(), run: try reader.integer())
+      change: try reader.integer(), recordCount: try reader.integer(), run: try reader.integer())
     root.top = try RunPlace(&reader)
     root.height = try reader.integer()
     root.rowCount = try reader.integer()
@@ -90,6 +95,7 @@ package struct IndexRoot: Hashable, Sendable {
     writer.raw(storeID)
     writer.integer(log)
     writer.integer(change)
+    writer.integer(recordCount)
     writer.integer(run)
     top.encode(into: &writer)
     writer.integer(height)
@@ -101,6 +107,9 @@ package struct IndexRoot: Hashable, Sendable {
     writer.checksum()
     return writer.bytes
   }
+
+  /// The bytes of all parts.
+  package var byteCount: Int64 { partByteCounts.reduce(0, +) }
 
   /// The name of a part, in the form of a pack's.
   package func partName(_ part: Int) -> PackName { PackName(writer: run, sequence: UInt32(part) + 1) }

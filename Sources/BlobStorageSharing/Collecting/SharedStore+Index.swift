@@ -11,7 +11,7 @@ extension SharedStore {
     }
     if !isNew, try parts.catalog.ownByteCount() <= limitOfCatalog { return }
     guard let newest = try backend.findIndex(), newest.log >= backend.collections.number,
-      try parts.catalog.indexRoot() != newest
+      try parts.catalog.indexRoot()?.run != newest.run
     else { return }
     try parts.catalog.rebuild(because: nil)
   }
@@ -19,64 +19,91 @@ extension SharedStore {
   /// Half of the limit is for rows that no index has, the other half for parts of the index.
   private var limitOfCatalog: Int64 { remote.configuration.catalogByteLimit / 2 }
 
-  /// Puts an index of all rows that a collector's catalog has, if that is longer than the limit and there is none for this
-  /// state of the store.
+  /// Puts an index of all rows that a collector's catalog has, if that is longer than the limit and the newest index does not
+  /// serve any more.
   ///
   /// A failure is logged: the index saves space and time, and nothing else depends on it.
-  func keepIndex() {
+  ///
+  /// - Parameters:
+  ///   - removed: the packs that the caller has removed.
+  ///   - number: the last entry of the log before.
+  func keepIndex(removed: Set<PackName> = [], since number: UInt32? = nil) {
     do throws(BlobStorageError) {
       guard backend.hasChanges, try parts.catalog.ownByteCount() > limitOfCatalog else { return }
       try catchUp.run()
       let newest = try backend.index.newest()
-      guard let root = try writeIndex(after: newest) else { return }
-      try backend.index.put(root)
+      // One snapshot for all.
+      let root = try parts.catalog.read { (transaction) throws(BlobStorageError) -> IndexRoot? in
+        guard let now = try settledRoot(transaction) else { return nil }
+        guard var known = newest, try serves(known, now, removed, since: number) else {
+          return try write(now, transaction)
+        }
+        if known.log == now.log { return nil }
+        // Its rows agree with what the log says now, too.
+        known.log = now.log
+        return known
+      }
+      if let root { try backend.index.put(root) }
     } catch {
       logger.warning("The store's index was not renewed.", metadata: ["reason": "\(error.message)"])
     }
   }
 
-  /// Writes the parts of an index. Returns its root, or nil if the rows agree with no state of the store, or with that of
-  /// the newest index.
-  private func writeIndex(after newest: IndexRoot?) throws(BlobStorageError) -> IndexRoot? {
-    let (folder, files) = (parts.setting.folder.incoming, parts.setting.folder.files)
-    let run = environment.randomNumber()
-    let path = folder.entry("run-\(Hex.text(run))")
-    defer { files.discard(path) }
-    // One snapshot for all.
-    return try parts.catalog.read { (transaction) throws(BlobStorageError) -> IndexRoot? in
-      guard let change = try settledChange(transaction) else { return nil }
-      let log = backend.collections.number
-      if let newest, (newest.log, newest.change) == (log, change) { return nil }
-      var writer = RowRunWriter(
-        IndexRoot(
-          storeID: backend.storeID, layout: CatalogState.layout, log: log, change: change, run: run),
-        keyCount: try transaction.filteredRowCount()
-      ) { (_) throws(BlobStorageError) in
-        files.discard(path)
-        return try files.open(path, .create)
-      } end: { [index = backend.index] (part, file, byteCount) throws(BlobStorageError) in
-        defer { file.close() }
-        try index.putPart(PackName(writer: run, sequence: UInt32(part) + 1), file, byteCount: byteCount)
-      }
-      try transaction.forEachIndexedRow { (table, key, value) throws(BlobStorageError) in
-        try writer.add(table, key, value)
-      }
-      return try writer.finish()
+  /// Whether machines can go on with an index: no pack is gone that it knows, and the records that came since take half of
+  /// what such a machine has room for.
+  private func serves(
+    _ index: IndexRoot, _ now: IndexRoot, _ removed: Set<PackName>, since number: UInt32?
+  ) throws(BlobStorageError) -> Bool {
+    guard index.change <= now.change, index.recordCount <= now.recordCount else { return false }
+    let byteCountOfRecord = Double(index.byteCount) / Double(max(1, index.recordCount))
+    guard Double(now.recordCount - index.recordCount) * byteCountOfRecord <= Double(limitOfCatalog / 2) else {
+      return false
+    }
+    if index.log == now.log { return true }
+    guard index.log == number else { return false }
+    do throws(BlobStorageError) { return try !backend.index.knows(index, anyOf: removed) } catch {
+      guard error.code == .catalogDamaged else { throw error }
+      return false
     }
   }
 
-  /// The last change whose packs the catalog has; nil if a pack is not whole in it, or is about to go, or if it does not
-  /// agree with the log.
-  private func settledChange(_ transaction: ReadTransaction) throws(BlobStorageError) -> UInt32? {
+  /// Writes the parts of an index, and returns its root.
+  private func write(
+    _ root: IndexRoot, _ transaction: ReadTransaction
+  ) throws(BlobStorageError) -> IndexRoot {
+    let (folder, files) = (parts.setting.folder.incoming, parts.setting.folder.files)
+    let path = folder.entry("run-\(Hex.text(root.run))")
+    defer { files.discard(path) }
+    var writer = RowRunWriter(root, keyCount: try transaction.filteredRowCount()) {
+      (_) throws(BlobStorageError) in
+      files.discard(path)
+      return try files.open(path, .create)
+    } end: { [index = backend.index] (part, file, byteCount) throws(BlobStorageError) in
+      defer { file.close() }
+      try index.putPart(root.partName(part), file, byteCount: byteCount)
+    }
+    try transaction.forEachIndexedRow { (table, key, value) throws(BlobStorageError) in
+      try writer.add(table, key, value)
+    }
+    return try writer.finish()
+  }
+
+  /// What the rows agree with; nil if a pack is not whole in the catalog, or is about to go, or if it does not agree with the
+  /// log.
+  private func settledRoot(_ transaction: ReadTransaction) throws(BlobStorageError) -> IndexRoot? {
     let collections = backend.collections
     let nextChange = try transaction.meta(.nextChange)
     guard nextChange > 0, collections.condemned.isEmpty, try transaction.meta(.unsettledPacks) == 0,
       try transaction.meta(.settledLog) == UInt64(collections.number) + 1,
-      try transaction.meta(.settledPack) == transaction.meta(.nextPack),
-      try transaction.packRows().allSatisfy({
-        $0.row.state == .live && !$0.row.isDamaged && !$0.row.isLost && !$0.row.isPoisoned
-      })
+      try transaction.meta(.settledPack) == transaction.meta(.nextPack)
     else { return nil }
-    return UInt32(clamping: nextChange - 1)
+    let rows = try transaction.packRows().map(\.row)
+    guard
+      rows.allSatisfy({ $0.state == .live && !$0.isDamaged && !$0.isLost && !$0.isPoisoned })
+    else { return nil }
+    return IndexRoot(
+      storeID: backend.storeID, layout: CatalogState.layout, log: collections.number,
+      change: UInt32(clamping: nextChange - 1), recordCount: rows.reduce(0) { $0 + UInt64($1.recordCount) },
+      run: environment.randomNumber())
   }
 }

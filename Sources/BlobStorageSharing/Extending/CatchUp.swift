@@ -409,7 +409,8 @@ package final class CatchUp: Sendable {
   /// Retracts the records of retired packs from the catalog.
   private func remove(_ names: Set<PackName>) throws(BlobStorageError) {
     // To take rows out one by one would fetch most of the index; a newer one lacks them already.
-    if let known = try catalog.indexRoot(), let newest = try backend.findIndex(), newest != known,
+    if let known = try catalog.indexRoot(), let newest = try backend.findIndex(),
+      newest.run != known.run,
       newest.log >= backend.collections.number
     {
       try catalog.rebuild(because: nil)

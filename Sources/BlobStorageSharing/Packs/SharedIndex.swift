@@ -9,8 +9,8 @@ final class SharedIndex: Sendable {
   private let objects: any ObjectStore
   private let storeID: [UInt8]
   private let fetches: RangeFetches
-  /// Those that were found damaged.
-  private let distrusted = Mutex<Set<IndexRoot>>([])
+  /// Runs that were found damaged.
+  private let distrusted = Mutex<Set<UInt64>>([])
   private let wasOpened = Atomic<Bool>(false)
   /// Whether a catalog of this process has relied on an index.
   var isInUse: Bool { wasOpened.load(ordering: .relaxed) }
@@ -35,10 +35,20 @@ final class SharedIndex: Sendable {
   var access: IndexAccess {
     IndexAccess { [self] (name, byteCount) in
       wasOpened.store(true, ordering: .relaxed)
-      return RemoteFile(name: name, byteCount: byteCount, fetches: fetches, footer: nil)
+      return part(name, byteCount: byteCount)
     } distrust: { [self] (root) in
-      distrusted.withLock { _ = $0.insert(root) }
+      distrusted.withLock { _ = $0.insert(root.run) }
     }
+  }
+
+  private func part(_ name: PackName, byteCount: Int64) -> RemoteFile {
+    RemoteFile(name: name, byteCount: byteCount, fetches: fetches, footer: nil)
+  }
+
+  /// Whether the rows of an index know one of these packs.
+  func knows(_ root: IndexRoot, anyOf packs: Set<PackName>) throws(BlobStorageError) -> Bool {
+    let access = IndexAccess { [self] (name, byteCount) in part(name, byteCount: byteCount) } distrust: { _ in }
+    return try RowIndex(root, access).knows(anyOf: packs.sorted())
   }
 
   /// The newest index whose objects are all there; nil if there is none, or none that this build can read.
@@ -47,7 +57,7 @@ final class SharedIndex: Sendable {
   func newest() throws(BlobStorageError) -> IndexRoot? {
     let entries = try objects.listAll(SharedNames.index)
     for name in Self.names(entries).reversed() {
-      if let root = try root(name, entries), !distrusted.withLock({ $0.contains(root) }) { return root }
+      if let root = try root(name, entries), !distrusted.withLock({ $0.contains(root.run) }) { return root }
     }
     return nil
   }
@@ -87,21 +97,20 @@ final class SharedIndex: Sendable {
     _ = try objects.put(SharedNames.indexPart(name), .file(file, byteCount: byteCount), ifAbsent: false)
   }
 
-  /// Puts the root of an index whose parts are there, and removes indexes that no machine needs any more.
+  /// Puts a root of an index whose parts are there, and removes indexes that no machine needs any more.
   ///
   /// Another collector that does the same may have removed the parts, which no root named: then the root means nothing.
   func put(_ root: IndexRoot) throws(BlobStorageError) {
     _ = try objects.put(SharedNames.index(Self.name(of: root)), .bytes(root.encoded), ifAbsent: true)
     let entries = try objects.listAll(SharedNames.index)
     let names = Self.names(entries)
-    // Roots between those that this build can use may be of another build.
-    var (kept, usableCount) = (Set<SharedNames.IndexName>(), 0)
-    for name in names.reversed() where usableCount < Self.keptCount {
+    // Roots between those that this build can use may be of another build. Of roots of one run the newest is enough.
+    var (kept, usableCount, runs) = (Set<SharedNames.IndexName>(), 0, Set<UInt64>())
+    for name in names.reversed() where usableCount < Self.keptCount && runs.insert(name.run).inserted {
       kept.insert(name)
       if try self.root(name, entries) != nil { usableCount += 1 }
     }
     for name in names where !kept.contains(name) { try objects.delete(SharedNames.index(name)) }
-    let runs = Set(kept.map(\.run))
     for entry in entries {
       if let run = SharedNames.runNumber(entry.name), !runs.contains(run) { try objects.delete(entry.name) }
     }

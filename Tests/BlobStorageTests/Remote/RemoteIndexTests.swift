@@ -163,6 +163,116 @@ struct RemoteIndexTests {
     try check(expected, "afterwards")
   }
 
+  @Test("stays while little has come since, and no pack has gone that it knows")
+  func stays() throws {
+    var random = SplitMix64.announced()
+    var expected = try fill(&random)
+    let limit: Int64 = 128 << 10
+    var runs: Set<UInt64> { Set(machines.names("index/").compactMap { SharedNames.indexName($0)?.run }) }
+    func collect(
+      _ machine: String = "collector", _ options: GarbageCollectionOptions = SharedMachines.everything
+    ) throws -> GarbageCollectionReport {
+      let engine = try machines.engine(machine, catalogLimit: limit)
+      let report = try engine.collectGarbage(options)
+      try engine.close()
+      return report
+    }
+    /// Puts some keys, each in a pack of its own, and deletes some of them.
+    func put(_ count: Int, _ name: String, deleting: Int = 0) throws {
+      for number in 0..<count {
+        let bytes = random.bytes(2_000)
+        try command("one") { (engine) throws in
+          _ = try engine.put("\(name) \(number)", bytes, PutOptions())
+        }
+        expected["\(name) \(number)"] = bytes
+      }
+      let gone = (0..<deleting).map { "\(name) \($0)" }
+      if !gone.isEmpty { try command("one") { (engine) throws in _ = try engine.delete(gone, .durable) } }
+      for key in gone { expected[key] = nil }
+    }
+    let first = runs
+    let reader = try machines.engine("reader", catalogLimit: 0)
+    #expect(try reader.catalog.indexRoot().map { first.contains($0.run) } == true)
+    func checkReader(_ moment: String) throws {
+      try reader.catchUp()
+      #expect(try reader.keys("", after: nil, limit: 100).map(\.key) == expected.keys.sorted(), "\(moment)")
+      for (key, bytes) in expected { #expect(try reader.data(key, nil) == Data(bytes), "\(moment): \(key)") }
+    }
+    for (round, machine) in ["collector", "other", "collector"].enumerated() {
+      try put(3, "round \(round)", deleting: 2)
+      let report = try collect(machine)
+      #expect(report.obstacles == [] && report.deletedPackCount > 0, "round \(round)")
+      // The log goes on, so a root does, too.
+      #expect(runs == first && roots.count == 1, "round \(round)")
+      try check(expected, "round \(round)")
+      try checkReader("round \(round)")
+      #expect(try reader.catalog.indexRoot().map { first.contains($0.run) } == true)
+    }
+    // A pack that it knows goes.
+    let gone = Array(expected.keys.filter { $0.hasPrefix("key") }.sorted().prefix(10))
+    _ = try command("one") { (engine) throws in try engine.delete(gone, .durable) }
+    for key in gone { expected[key] = nil }
+    try put(20, "beside")
+    _ = try collect()
+    #expect(runs.count == 2 && runs != first)
+    try check(expected, "without packs of the index")
+    try checkReader("without packs of the index")
+    // Much comes.
+    while try collect().deletedPackCount > 0 {}
+    let second = runs
+    for round in 0..<3 {
+      try command("one") { (engine) throws in
+        for number in 0..<60 {
+          let bytes = random.bytes(100)
+          _ = try engine.put("more \(round) \(number)", bytes, PutOptions(durability: .relaxed))
+          expected["more \(round) \(number)"] = bytes
+        }
+      }
+    }
+    let report = try collect("collector", GarbageCollectionOptions(minimumGarbageShare: 1, timeout: .zero))
+    #expect(report.deletedPackCount == 0)
+    #expect(runs != second && roots.count == 2)
+    try check(expected, "with more")
+    try reader.close()
+  }
+
+  @Test("is written anew when a collector has died after it had removed packs")
+  func died() throws {
+    var random = SplitMix64.announced()
+    var expected = try fill(&random)
+    let first = roots
+    try command("one") { (engine) throws in
+      for number in 0..<40 {
+        let bytes = random.bytes(500)
+        _ = try engine.put("new \(number)", bytes, PutOptions(durability: .relaxed))
+        expected["new \(number)"] = bytes
+      }
+    }
+    let gone = Array(expected.keys.filter { $0.hasPrefix("key") }.sorted().prefix(10))
+    _ = try command("one") { (engine) throws in try engine.delete(gone, .durable) }
+    for key in gone { expected[key] = nil }
+    // The entry that removes is there, and nothing after it.
+    let before = machines.names("collections/").count
+    let client = machines.store.client { [store = machines.store] (_) throws(BlobStorageError) in
+      let entries = store.objects.keys.filter { SharedNames.collectionNumber($0) != nil }
+      if entries.count >= before + 2 { throw BlobStorageError.simulatedStop }
+    }
+    let limit: Int64 = 128 << 10
+    do {
+      let dying = try machines.engine("collector", client, catalogLimit: limit)
+      _ = try? dying.collectGarbage(SharedMachines.everything)
+      try? dying.close()
+    }
+    #expect(machines.names("collections/").count == before + 2)
+    #expect(roots == first)
+    try check(expected, "after a death", relies: false)
+    let next = try machines.engine("two", catalogLimit: limit)
+    #expect(try next.collectGarbage(SharedMachines.everything).obstacles == [])
+    try next.close()
+    #expect(roots.count == 2)
+    try check(expected, "afterwards")
+  }
+
   @Test("may be replaced twice while a machine relies on it")
   func replaced() throws {
     var random = SplitMix64.announced()
