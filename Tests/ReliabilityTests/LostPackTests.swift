@@ -401,7 +401,7 @@ struct LostPackTests {
     var flippedVersion = bytes
     flippedVersion[8] ^= 4
     for content in [nil, [], Array("something else".utf8), flipped, flippedVersion, foreign] as [[UInt8]?] {
-      for hasCensus in [true, false] where hasCensus || content != flippedVersion {
+      for hasCensus in [true, false] {
         let lab = try whole.copy()
         try lab.disk.remove(path)
         if let content {

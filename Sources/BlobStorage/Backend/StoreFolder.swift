@@ -240,7 +240,7 @@ extension StoreFolder {
     let copy = try census.read().store.flatMap { bytes in
       bytes.withUnsafeBytes { (raw) -> StoreHeader? in try? StoreHeader(raw) }
     }
-    if current == nil, failure.code == .unsupportedFormat, try !isCopy(copy) { throw failure }
+    if current == nil, failure.code == .unsupportedFormat { throw failure }
     let owner = try ownerOfPacks()
     func fits(_ header: StoreHeader) -> Bool {
       owner.map { $0.storeID == header.storeID && $0.digestAlgorithm == header.digestAlgorithm } ?? true
@@ -259,15 +259,6 @@ extension StoreFolder {
     }
     try write(restored)
     return true
-  }
-
-  /// Whether the file is its copy but for the format version, whose check comes before the checksum's.
-  private func isCopy(_ copy: StoreHeader?) throws(BlobStorageError) -> Bool {
-    guard let copy else { return false }
-    let file = try files.open(header, .read)
-    defer { file.close() }
-    let bytes = try file.bytesThere(at: 0, StoreHeader.byteCount)
-    return bytes.prefix(8) == copy.encoded().prefix(8) && bytes.dropFirst(10) == copy.encoded().dropFirst(10)
   }
 
   /// What the packs say of their store: the header of the oldest; nil when none can be read.

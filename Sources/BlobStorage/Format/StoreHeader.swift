@@ -66,8 +66,10 @@ package struct StoreHeader: Hashable, Sendable {
     var reader = ByteReader(bytes)
     _ = try reader.bytes(8)
     let version: UInt16 = try reader.integer()
-    guard version == Self.formatVersion else { throw Self.unsupported(version, "store") }
-    guard bytes.count >= Self.byteCount,
+    guard version == Self.formatVersion || Self.hasOtherVersion(bytes) else {
+      throw Self.unsupported(version, "store")
+    }
+    guard version == Self.formatVersion, bytes.count >= Self.byteCount,
       UnsafeRawBufferPointer(rebasing: bytes[..<Self.byteCount]).endsWithChecksum
     else {
       throw BlobStorageError(.corrupted, "The store's header does not match its checksum.")
@@ -95,6 +97,15 @@ package struct StoreHeader: Hashable, Sendable {
     }
     digestAlgorithm = algorithm
   }
+
+  /// Whether a header is whole but for its version: then the medium changed that.
+  private static func hasOtherVersion(_ bytes: UnsafeRawBufferPointer) -> Bool {
+    var whole = Array(bytes.prefix(byteCount))
+    guard whole.count == byteCount else { return false }
+    withUnsafeBytes(of: formatVersion.littleEndian) { whole.replaceSubrange(8..<10, with: $0) }
+    return whole.withUnsafeBytes(\.endsWithChecksum)
+  }
+
   /// The error for another format version.
   package static func unsupported(_ version: UInt16, _ what: String) -> BlobStorageError {
     BlobStorageError(

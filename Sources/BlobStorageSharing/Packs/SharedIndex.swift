@@ -47,7 +47,10 @@ final class SharedIndex: Sendable {
 
   /// Whether the rows of an index know one of these packs.
   func knows(_ root: IndexRoot, anyOf packs: Set<PackName>) throws(BlobStorageError) -> Bool {
-    let access = IndexAccess { [self] (name, byteCount) in part(name, byteCount: byteCount) } distrust: { _ in }
+    let access = IndexAccess { [self] (name, byteCount) in
+      part(name, byteCount: byteCount)
+    } distrust: { _ in
+    }
     return try RowIndex(root, access).knows(anyOf: packs.sorted())
   }
 

@@ -16,7 +16,8 @@ struct RowRunTests {
 
   private func index(_ rows: [(Table, [UInt8], [UInt8])]) throws -> RowIndex {
     var writer = RowRunWriter(
-      IndexRoot(storeID: Array(0..<16), layout: "9", log: 3, change: 4, recordCount: 5, run: 7), keyCount: rows.count
+      IndexRoot(storeID: Array(0..<16), layout: "9", log: 3, change: 4, recordCount: 5, run: 7),
+      keyCount: rows.count
     ) {
       (part) throws(BlobStorageError) in
       try files.open(path(part), .create)

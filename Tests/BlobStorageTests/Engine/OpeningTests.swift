@@ -15,6 +15,7 @@ struct OpeningTests {
     let file = URL(filePath: place.path).appending(path: "store")
     var header = try Data(contentsOf: file)
     header[8] = 1
+    header.replaceSubrange(60..., with: withUnsafeBytes(of: checksum(header).littleEndian) { Data($0) })
     try header.write(to: file)
     let error = await #expect(throws: BlobStorageError.self) {
       try await BlobStore.open(at: place.path)
@@ -24,6 +25,24 @@ struct OpeningTests {
       error?.message
         == "\(place.path): The store has format version 1, which this build does not read: "
         + "export it with the build that made it, and import that with this one.")
+  }
+
+  private func checksum(_ header: Data) -> UInt32 {
+    Array(header.prefix(60)).withUnsafeBytes { CRC32C.checksum($0.bytes) }
+  }
+
+  @Test("is damage where the medium has changed the format version")
+  func otherVersion() throws {
+    let place = try StorePlace()
+    let file = URL(filePath: place.path).appending(path: "store")
+    let header = try Data(contentsOf: file)
+    for bit in 0..<16 {
+      var other = header
+      other[8 + bit / 8] ^= 1 << (bit % 8)
+      try other.write(to: file)
+      let error = #expect(throws: BlobStorageError.self) { try place.engine() }
+      #expect(error?.code == .corrupted, "bit \(bit): \(error?.message ?? "")")
+    }
   }
 
   @Test("reading and closing wait for no write transaction, nor for an opening")
