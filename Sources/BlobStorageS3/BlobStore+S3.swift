@@ -10,7 +10,7 @@ extension BlobStore {
   /// folder, and only this folder collects garbage, once all writers have acknowledged.
   ///
   /// - Parameter state: This machine's state folder, created if missing.
-  /// - Throws: `storeExists`; `notAStore` if the place holds other objects; or the object store's refusal:
+  /// - Throws: `storeExists`; `notAStore` if the place holds other objects, or lies in that of another store; or the object store's refusal:
   ///   `permissionDenied`, `noBucket`, `unreachable`. Then there is no store.
   public static func create(
     in place: S3Configuration, state: some PathConvertible, options: StoreOptions = StoreOptions(),
@@ -21,6 +21,7 @@ extension BlobStore {
     let hasSingleCollector = try await BlobStore.blocking { () throws(BlobStorageError) in
       // Reports existing objects before it writes anything.
       guard try objects.firstThatCounts().first == nil else { return false }
+      try place.checkOutside()
       return try ConditionalPutProbe().run(on: objects, below: objects.trialFolder) != .holds
     }
     return try await create(
@@ -42,5 +43,28 @@ extension BlobStore {
     try await open(
       S3ObjectStore(try S3Client(place)), state: try state.pathText(), configuration: configuration,
       remote: remote)
+  }
+}
+
+extension S3Configuration {
+  /// - Throws: `notAStore` if the place lies in that of a store, whose own objects could be mistaken for others.
+  fileprivate func checkOutside() throws(BlobStorageError) {
+    var outer = self
+    while let parent = outer.location.parent {
+      outer.location = parent
+      let bytes: [UInt8]?
+      do throws(BlobStorageError) {
+        bytes = try S3ObjectStore(try S3Client(outer)).get(
+          SharedNames.store, 0..<Int64(StoreHeader.magic.count))
+      } catch {
+        // Keys may be for this place alone.
+        guard error.code == .permissionDenied else { throw error }
+        continue
+      }
+      guard bytes == StoreHeader.magic else { continue }
+      throw BlobStorageError(
+        .notAStore, "\(location) lies in the store \(parent): name a place outside of it.",
+        path: location.description)
+    }
   }
 }

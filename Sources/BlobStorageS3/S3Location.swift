@@ -41,6 +41,18 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
     self.prefix = String(prefix)
   }
 
+  private init(bucket: String, prefix: String) {
+    self.bucket = bucket
+    self.prefix = prefix
+  }
+
+  /// The place around this one; nil for a whole bucket.
+  var parent: S3Location? {
+    guard !prefix.isEmpty else { return nil }
+    let end = prefix.lastIndex(of: "/") ?? prefix.startIndex
+    return S3Location(bucket: bucket, prefix: String(prefix[..<end]))
+  }
+
   public var description: String { Self.scheme + (prefix.isEmpty ? bucket : "\(bucket)/\(prefix)") }
 
   /// Adds the prefix to a name.

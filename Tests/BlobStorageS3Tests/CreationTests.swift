@@ -45,10 +45,14 @@ struct CreationTests {
     let codes = [
       await code { try await BlobStore.create(in: try place("p"), state: state("c")) },
       await code { try await BlobStore.create(in: try place("q"), state: state("d")) },
+      await code { try await BlobStore.create(in: try place("p/in/it"), state: state("g")) },
       await code { try await BlobStore.open(try place("q"), state: state("e")) },
       await code { try await BlobStore.open(try place("r"), state: state("f")) },
     ]
-    #expect(codes == [.storeExists, .notAStore, .notAStore, .noStore])
+    #expect(codes == [.storeExists, .notAStore, .notAStore, .notAStore, .noStore])
     #expect(putCount() == count)
+    // Beside a store, below something else that is called like a store's header.
+    service.set("z/store", [1, 2, 3])
+    try await BlobStore.create(in: try place("z/in"), state: state("h")).close()
   }
 }

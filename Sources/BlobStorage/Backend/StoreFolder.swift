@@ -86,6 +86,17 @@ package struct StoreFolder: Sendable {
     }
   }
 
+  /// - Throws: `notAStore` if the folder lies in that of a store, whose own files could be mistaken for others.
+  package func checkOutside() throws(BlobStorageError) {
+    var outer = path
+    while outer != outer.folder {
+      outer = outer.folder
+      do throws(BlobStorageError) { _ = try StoreFolder(outer, files: files).readHeader() } catch { continue }
+      throw BlobStorageError(
+        .notAStore, "\(path) lies in the store \(outer): name a folder outside of it.", path: path.string)
+    }
+  }
+
   static let reserveByteCount: Int64 = 512 << 10
 
   /// Keeps some space taken, so that a full disk can be opened, dropped from and collected by giving it free.

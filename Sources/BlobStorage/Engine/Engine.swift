@@ -81,7 +81,9 @@ package final class Engine: Sendable {
   package static func create(
     at path: String, options: StoreOptions, environment: Environment = Environment()
   ) throws(BlobStorageError) {
-    try folder(at: path, environment.files).create(try newHeader(options, environment))
+    let folder = try folder(at: path, environment.files)
+    try folder.checkOutside()
+    try folder.create(try newHeader(options, environment))
   }
 
   package static func newHeader(

@@ -45,6 +45,19 @@ struct OpeningTests {
     }
   }
 
+  @Test("in a folder of another store is not created")
+  func inside() throws {
+    let place = try StorePlace()
+    for inner in ["inner", "packs/inner", "a/b/c"] {
+      let error = #expect(throws: BlobStorageError.self) {
+        try Engine.create(at: "\(place.path)/\(inner)", options: StoreOptions())
+      }
+      #expect(error?.code == .notAStore, "\(inner)")
+    }
+    try Engine.create(at: "\(place.path)-beside", options: StoreOptions())
+    try FileManager.default.removeItem(atPath: "\(place.path)-beside")
+  }
+
   @Test("reading and closing wait for no write transaction, nor for an opening")
   func besideWriter() throws {
     let place = try StorePlace()
