@@ -24,6 +24,10 @@ extension ForwardingFiles {
     try begin("list", directory)
     return try system.list(directory)
   }
+  package func listFiles(_ directory: FilePath) throws(BlobStorageError) -> [String] {
+    try begin("list", directory)
+    return try system.listFiles(directory)
+  }
   package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
     try begin("availableByteCount", directory)
     return try system.availableByteCount(at: directory)

@@ -297,12 +297,13 @@ ssize_t bs_directory_open(int fd, void **directory) {
   return 0;
 }
 
-ssize_t bs_directory_next(void *directory, const char **name) {
+ssize_t bs_directory_next(void *directory, int files_only, const char **name) {
   for (;;) {
     errno = 0;
     struct dirent *entry = readdir(directory);
     if (!entry) return -(ssize_t)errno;
     if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+    if (files_only && entry->d_type != DT_REG && entry->d_type != DT_UNKNOWN) continue;
     *name = entry->d_name;
     return 1;
   }

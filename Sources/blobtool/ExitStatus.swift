@@ -28,7 +28,10 @@ struct Failure: Error {
   init?(_ error: any Error) {
     switch error {
     case let failure as Failure: self = failure
-    case let error as BlobStorageError: self.init(Self.exitStatus(of: error.code), error.message)
+    case let error as BlobStorageError:
+      let remedy = ": free space on that disk, and run the command again."
+      self.init(
+        Self.exitStatus(of: error.code), error.fullDiskMessage.map { $0 + remedy } ?? error.message)
     case is CancellationError: self.init(ExitStatus.failed, "The work was cancelled.")
     default: return nil
     }

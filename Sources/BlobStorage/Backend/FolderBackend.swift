@@ -29,7 +29,7 @@ package struct FolderBackend: Backend {
   package func packNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
     var live: [PackName] = []
     var retired: [PackName] = []
-    for name in try files.list(folder) {
+    for name in try files.listFiles(folder) {
       if let pack = PackName(fileName: name) {
         live.append(pack)
       } else if let pack = PackName(fileName: name, ending: "gone") {
@@ -59,12 +59,20 @@ package struct FolderBackend: Backend {
   }
 
   package func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
-    if let file = try files.openIfThere(path(name, "pack"), .read) { return file }
-    return try files.openIfThere(path(name, "gone"), .read)
+    if let file = try open(path(name, "pack"), .read) { return file }
+    return try open(path(name, "gone"), .read)
+  }
+
+  /// Opens the file of a pack; nil if there is none, or something else has its name.
+  private func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> (any File)? {
+    do throws(BlobStorageError) { return try files.openIfThere(path, intent) } catch {
+      guard let status = try files.status(of: path), status.kind != .regular else { throw error }
+      return nil
+    }
   }
 
   package func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
-    guard let file = try files.openIfThere(path(name, "pack"), .readWrite) else { return nil }
+    guard let file = try open(path(name, "pack"), .readWrite) else { return nil }
     // It may have been retired between opening and locking: then it has another name by now.
     let isLocked = try file.lock(.exclusive, wait: false) || weaknesses.contains(.recoversWithoutLock)
     guard isLocked, try files.status(of: path(name, "pack")) != nil else {
@@ -85,7 +93,7 @@ package struct FolderBackend: Backend {
 
   package func finishLeaving() throws(BlobStorageError) {
     let census = try census.read()
-    let names = try files.list(folder).compactMap { PackName(fileName: $0) }.filter { census.hasLeft($0) }
+    let names = try files.listFiles(folder).compactMap { PackName(fileName: $0) }.filter { census.hasLeft($0) }
     guard !names.isEmpty else { return }
     // The process that wrote this line may have died before the line was on the medium, or its sync failed. A pack that
     // lost its name without the line would count as lost.
@@ -132,7 +140,7 @@ package struct FolderBackend: Backend {
   ) throws(BlobStorageError) -> (found: Set<PackName>, left: Set<PackName>) {
     let census = try census.read()
     var owners: [PackName: PackName] = [:]
-    for name in try files.list(folder).compactMap({ PackName(fileName: $0) }) {
+    for name in try files.listFiles(folder).compactMap({ PackName(fileName: $0) }) {
       guard let owner = owner(of: name, store), owner != name, !census.hasLeft(owner) else {
         continue
       }
@@ -148,7 +156,7 @@ package struct FolderBackend: Backend {
       try files.rename(path(name, "pack"), to: path(owner, "found"))
       found.insert(owner)
     }
-    for owner in try files.list(folder).compactMap({ PackName(fileName: $0, ending: "found") }) {
+    for owner in try files.listFiles(folder).compactMap({ PackName(fileName: $0, ending: "found") }) {
       let isThere = try files.status(of: path(owner, "pack")) != nil
       guard !isThere else { continue }
       try files.rename(path(owner, "found"), to: path(owner, "pack"))
@@ -167,7 +175,7 @@ package struct FolderBackend: Backend {
   /// The pack of the store that a file of that name holds by its header; nil if the header cannot be read.
   private func owner(of name: PackName, _ store: StoreHeader) -> PackName? {
     do throws(BlobStorageError) {
-      guard let file = try files.openIfThere(path(name, "pack"), .read) else { return nil }
+      guard let file = try open(path(name, "pack"), .read) else { return nil }
       defer { file.close() }
       let bytes = try [UInt8](filling: PackHeader.byteCount) { (target) throws(BlobStorageError) in
         try file.read(into: target, at: 0)

@@ -168,7 +168,7 @@ package struct StoreFolder: Sendable {
   /// Whether there are packs: then it was a store once.
   func holdsPacks() throws(BlobStorageError) -> Bool {
     guard try statusOrNil(packs)?.kind == .directory else { return false }
-    return try files.list(packs).contains { PackName(fileName: $0) != nil }
+    return try files.listFiles(packs).contains { PackName(fileName: $0) != nil }
   }
 
   private var lacksHeader: BlobStorageError {
@@ -276,7 +276,7 @@ extension StoreFolder {
   private func ownerOfPacks() throws(BlobStorageError) -> PackHeader? {
     guard try files.status(of: packs)?.kind == .directory else { return nil }
     var oldest: PackHeader?
-    for name in try files.list(packs) {
+    for name in try files.listFiles(packs) {
       guard let pack = PackName(fileName: name) else { continue }
       let file = try files.open(packs.entry(name), .read)
       defer { file.close() }

@@ -12,6 +12,8 @@ package protocol FileSystem: Sendable {
   func status(of path: FilePath) throws(BlobStorageError) -> FileStatus?
   /// The names in a folder in byte order, without `.` and `..`; a name that is not UTF-8 is repaired.
   func list(_ directory: FilePath) throws(BlobStorageError) -> [String]
+  /// The same, without folders, links and whatever else is no regular file, where the file system says so.
+  func listFiles(_ directory: FilePath) throws(BlobStorageError) -> [String]
   /// Bytes of the medium that all below a folder takes; what goes away meanwhile takes nothing.
   func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64
   /// Bytes that still fit on the file system that a folder lies on.

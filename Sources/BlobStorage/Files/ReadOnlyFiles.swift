@@ -15,6 +15,9 @@ package struct ReadOnlyFiles: FileSystem {
     try files.status(of: path)
   }
   package func list(_ directory: FilePath) throws(BlobStorageError) -> [String] { try files.list(directory) }
+  package func listFiles(_ directory: FilePath) throws(BlobStorageError) -> [String] {
+    try files.listFiles(directory)
+  }
 
   package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
     try files.availableByteCount(at: directory)

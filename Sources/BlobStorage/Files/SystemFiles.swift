@@ -31,6 +31,13 @@ package struct SystemFiles: FileSystem {
     return try readNames(owning: descriptor, directory).map { String(decoding: $0, as: UTF8.self) }
   }
 
+  package func listFiles(_ directory: FilePath) throws(BlobStorageError) -> [String] {
+    let descriptor = try openDescriptor(directory, Int32(BS_OPEN_DIRECTORY), "list")
+    return try readNames(owning: descriptor, onlyFiles: true, directory).map {
+      String(decoding: $0, as: UTF8.self)
+    }
+  }
+
   package func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64 {
     var byteCount: Int64 = 0
     try call("measure", directory) { bs_allocated_below(bs_working_directory(), $0, &byteCount) }
@@ -133,16 +140,18 @@ extension OpenIntent {
   }
 }
 
-/// The names in an open folder in byte order, without `.` and `..`; closes the descriptor.
+/// The names in an open folder in byte order, without `.` and `..`, or only those of regular files; closes the
+/// descriptor.
 package func readNames(
-  owning descriptor: Int32, _ path: @autoclosure () -> FilePath
+  owning descriptor: Int32, onlyFiles: Bool = false, _ path: @autoclosure () -> FilePath
 ) throws(BlobStorageError) -> [[UInt8]] {
   var stream: UnsafeMutableRawPointer?
   _ = try systemCall("list", path()) { bs_directory_open(descriptor, &stream) }
   defer { bs_directory_close(stream) }
   var names: [[UInt8]] = []
   var name: UnsafePointer<CChar>?
-  while try systemCall("list", path(), { bs_directory_next(stream, &name) }) == 1, let name {
+  while try systemCall("list", path(), { bs_directory_next(stream, onlyFiles ? 1 : 0, &name) }) == 1, let name
+  {
     names.append(Array(UnsafeRawBufferPointer(start: name, count: Int(bs_length(name)))))
   }
   names.sort { $0.lexicographicallyPrecedes($1) }

@@ -251,6 +251,9 @@ extension SimulatedDisk {
   package func list(_ directory: FilePath) throws(BlobStorageError) -> [String] {
     try currentProcess.list(directory)
   }
+  package func listFiles(_ directory: FilePath) throws(BlobStorageError) -> [String] {
+    try currentProcess.listFiles(directory)
+  }
   package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
     try currentProcess.availableByteCount(at: directory)
   }

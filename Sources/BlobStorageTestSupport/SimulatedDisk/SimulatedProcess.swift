@@ -83,6 +83,9 @@ package struct SimulatedProcess: FileSystem {
     }
   }
 
+  // There is nothing else where packs are.
+  package func listFiles(_ directory: FilePath) throws(BlobStorageError) -> [String] { try list(directory) }
+
   package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
     disk.state.withLock { Int64($0.freeByteCount) }
   }

@@ -128,8 +128,9 @@ ssize_t bs_rename_without_replacing_at(
 
 // Names in a directory. bs_directory_open takes the descriptor over, also when it fails.
 ssize_t bs_directory_open(int fd, void **directory);
-// Returns 1 and a name that lives until the next call, or 0 at the end. Skips "." and "..".
-ssize_t bs_directory_next(void *directory, const char **name);
+// Returns 1 and a name that lives until the next call, or 0 at the end. Skips "." and "..", and with `files_only` what the
+// file system says is no regular file.
+ssize_t bs_directory_next(void *directory, int files_only, const char **name);
 void bs_directory_close(void *directory);
 
 // Writes a text without end mark that differs for every start of the machine; returns its length.

@@ -45,6 +45,42 @@ struct OpeningTests {
     }
   }
 
+  @Test("takes no folder, link or pipe for a pack, and misses the pack that one of them has replaced")
+  func strangers() throws {
+    let place = try StorePlace()
+    let first = try place.engine()
+    _ = try first.put("a", [1, 2, 3], PutOptions())
+    try first.close()
+    let packs = "\(place.path)/packs"
+    let pack = try #require(FileManager.default.contentsOfDirectory(atPath: packs).first)
+    let makers: [(String) throws -> Void] = [
+      { try FileManager.default.createDirectory(atPath: $0, withIntermediateDirectories: false) },
+      { try FileManager.default.createSymbolicLink(atPath: $0, withDestinationPath: "/etc/passwd") },
+      { #expect(mkfifo($0, 0o600) == 0) },
+    ]
+    for (number, make) in makers.enumerated() {
+      try make("\(packs)/aaaaaaaaaaaaaaaa-0000000\(number + 1).pack")
+      let engine = try place.engine()
+      #expect(try engine.data("a", nil) == Data([1, 2, 3]))
+      #expect(try engine.verify().damaged == [])
+      #expect(try engine.collectGarbage(GarbageCollectionOptions()).obstacles == [])
+      try engine.close()
+    }
+    try FileManager.default.moveItem(atPath: "\(packs)/\(pack)", toPath: "\(place.path)-kept")
+    for make in makers {
+      try make("\(packs)/\(pack)")
+      let engine = try place.engine()
+      #expect(throws: BlobStorageError.self) { try engine.data("a", nil) }
+      #expect(try engine.losses().lostPacks == [String(pack.dropLast(5))])
+      try engine.close()
+      try FileManager.default.removeItem(atPath: "\(packs)/\(pack)")
+    }
+    try FileManager.default.moveItem(atPath: "\(place.path)-kept", toPath: "\(packs)/\(pack)")
+    let engine = try place.engine()
+    #expect(try engine.data("a", nil) == Data([1, 2, 3]))
+    try engine.close()
+  }
+
   @Test("in a folder of another store is not created")
   func inside() throws {
     let place = try StorePlace()
