@@ -84,7 +84,9 @@ struct TestFiles: FileSystem {
 
   func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? { try system.status(of: path) }
   func list(_ directory: FilePath) throws(BlobStorageError) -> [String] { try system.list(directory) }
-  func listFiles(_ directory: FilePath) throws(BlobStorageError) -> [String] { try system.listFiles(directory) }
+  func listFiles(_ directory: FilePath) throws(BlobStorageError) -> [String] {
+    try system.listFiles(directory)
+  }
 
   func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
     medium.isFull ? 0 : try system.availableByteCount(at: directory)

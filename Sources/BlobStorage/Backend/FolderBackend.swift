@@ -93,7 +93,9 @@ package struct FolderBackend: Backend {
 
   package func finishLeaving() throws(BlobStorageError) {
     let census = try census.read()
-    let names = try files.listFiles(folder).compactMap { PackName(fileName: $0) }.filter { census.hasLeft($0) }
+    let names = try files.listFiles(folder).compactMap { PackName(fileName: $0) }.filter {
+      census.hasLeft($0)
+    }
     guard !names.isEmpty else { return }
     // The process that wrote this line may have died before the line was on the medium, or its sync failed. A pack that
     // lost its name without the line would count as lost.
