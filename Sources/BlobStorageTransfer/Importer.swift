@@ -12,6 +12,8 @@ package final class Importer {
   /// What a file of a batch came to.
   private enum Outcome: Sendable {
     case unchanged(BlobVersion)
+    /// It was read, and is what its key has.
+    case same(BlobVersion)
     case skipped(SkippedFile)
     /// With the blob of extended attributes that are too long for metadata.
     case prepared(MemoryPut.Item, MemoryPut.Item?)
@@ -39,6 +41,8 @@ package final class Importer {
   private let progress: ProgressHandler?
   let onFile: TransferHandler?
   var report = ImportReport()
+  /// Whether what was found as it is was counted as stored.
+  private var countsOnFound = false
   private var watermarks: [PackName: WriterSession.Watermark] = [:]
   /// Nil before the import begins.
   private var state: ImportedState?
@@ -144,8 +148,8 @@ package final class Importer {
       tell("syncing", seenByteCount, seenCount, force: true)
       // One sync for all: the report is what says that the files are stored.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
-      // The process that stored an unchanged file may not have made it durable.
-      if report.unchangedFileCount > 0 { try engine.sharing.synchronizeFound(engine.writer) }
+      // The process that stored what was found may not have made it durable.
+      if countsOnFound || report.unchangedFileCount > 0 { try engine.sharing.synchronizeFound(engine.writer) }
     } else {
       tell(force: true)
     }
@@ -266,6 +270,10 @@ package final class Importer {
         }
         return .prepared(item, long)
       }
+      // What replaces a version that says the same would only take its place.
+      let known =
+        options.readsUnchanged && options.replacement == .replaceCurrent
+        ? try source.unchangedVersion(engine, context) : nil
       let file = try source.open(through: &trail)
       // A file that grew is found by its status; one that says 0 may have bytes nevertheless, like those of /proc.
       let capacity = Int(max(1, min(file.status.byteCount, byteCountMax)))
@@ -279,6 +287,11 @@ package final class Importer {
       var mark = FileMark(file.status, readFrom: start, try context.attributes(of: source, file.status, file))
       let long = try mark.moveLongAttributes(engine)
       putOptions.metadata = mark.metadata
+      if let known, known.metadata == mark.metadata,
+        known.digest == BlobDigest.of(bytes.bytes, by: engine.header.digestAlgorithm)
+      {
+        return .same(known)
+      }
       let item = try engine.memoryPut.prepare(key, bytes, putOptions, joins: joins)
       if options.comparesContent, let same = try source.sameVersion(item.plan.digest, mark, engine) {
         return .unchanged(same)
@@ -316,6 +329,12 @@ package final class Importer {
         report.skipped.append(skipped)
         see(source)
       case .unchanged(let version): countUnchanged(source, version)
+      case .same(let version):
+        count(([PutResult(version: version, newByteCount: 0, storedByteCount: 0)], nil), of: [source])
+        if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
+        countsOnFound = true
+        limiter?.pace(version.byteCount)
+        see(source)
       case .prepared(let item, let attributes):
         items.append(item)
         sources.append(source)

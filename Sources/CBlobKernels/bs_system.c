@@ -303,7 +303,12 @@ ssize_t bs_directory_next(void *directory, int files_only, const char **name) {
     struct dirent *entry = readdir(directory);
     if (!entry) return -(ssize_t)errno;
     if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
-    if (files_only && entry->d_type != DT_REG && entry->d_type != DT_UNKNOWN) continue;
+    if (files_only && entry->d_type != DT_REG) {
+      struct stat status;
+      if (entry->d_type != DT_UNKNOWN) continue;
+      // Some file systems do not tell.
+      if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(status.st_mode)) continue;
+    }
     *name = entry->d_name;
     return 1;
   }

@@ -29,9 +29,10 @@ struct Failure: Error {
     switch error {
     case let failure as Failure: self = failure
     case let error as BlobStorageError:
-      let remedy = ": free space on that disk, and run the command again."
+      let full = error.errno == nil ? nil : error.fullDiskMessage
       self.init(
-        Self.exitStatus(of: error.code), error.fullDiskMessage.map { $0 + remedy } ?? error.message)
+        Self.exitStatus(of: error.code),
+        full.map { "\($0): free space on that disk, and run the command again." } ?? error.message)
     case is CancellationError: self.init(ExitStatus.failed, "The work was cancelled.")
     default: return nil
     }

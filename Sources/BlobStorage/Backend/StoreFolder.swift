@@ -91,7 +91,10 @@ package struct StoreFolder: Sendable {
     var outer = path
     while outer != outer.folder {
       outer = outer.folder
-      do throws(BlobStorageError) { _ = try StoreFolder(outer, files: files).readHeader() } catch { continue }
+      do throws(BlobStorageError) { _ = try StoreFolder(outer, files: files).readHeader() } catch {
+        // A store that cannot be read is one, too.
+        guard error.code == .corrupted || error.code == .unsupportedFormat else { continue }
+      }
       throw BlobStorageError(
         .notAStore, "\(path) lies in the store \(outer): name a folder outside of it.", path: path.string)
     }

@@ -29,17 +29,6 @@ package final class RowIndex: Sendable {
     }
   }
 
-  /// Whether its rows know one of these packs.
-  package func knows(anyOf packs: some Sequence<PackName>) throws(BlobStorageError) -> Bool {
-    for name in packs {
-      let isKnown = try withUnsafeBytes(of: RowKey.pack(name)) { (key) throws(BlobStorageError) in
-        try row(.packNumbers, key) != nil
-      }
-      if isKnown { return true }
-    }
-    return false
-  }
-
   /// Goes through the rows of a table.
   func walk(_ table: Table, from start: UnsafeRawBufferPointer) throws(BlobStorageError) -> RunSteps {
     try Self.withKey(table, start) { (key) throws(BlobStorageError) in

@@ -13,6 +13,16 @@ extension ReadTransaction {
     }
   }
 
+  /// Whether the catalog has each pack that the rows of an index know.
+  package func hasPacks(of index: RowIndex) throws(BlobStorageError) -> Bool {
+    var walk = try index.walk(.packNumbers, from: UnsafeRawBufferPointer(start: nil, count: 0))
+    while let row = walk.row {
+      if try value(.packNumbers, row.key) == nil { return false }
+      try walk.advance()
+    }
+    return true
+  }
+
   /// How many rows of an index can be looked up by their keys.
   package func filteredRowCount() throws(BlobStorageError) -> Int {
     var count = 0

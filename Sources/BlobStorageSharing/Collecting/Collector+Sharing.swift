@@ -127,7 +127,7 @@ extension Collector {
     backend.adopt(done)
     account(gone)
     // Before their objects go: a machine that reads an older index needs their footers.
-    removal.store.keepIndex(removed: emptied, since: collections.number)
+    removal.store.keepIndex()
     for name in emptied.sorted() + ends { try backend.objects.delete(SharedNames.pack(name)) }
     for writer in fenced.sorted() { try backend.objects.delete(SharedNames.writer(writer)) }
     try Membership.removeAcks(before: mine.epoch + 1, backend.objects)

@@ -23,11 +23,7 @@ extension SharedStore {
   /// serve any more.
   ///
   /// A failure is logged: the index saves space and time, and nothing else depends on it.
-  ///
-  /// - Parameters:
-  ///   - removed: the packs that the caller has removed.
-  ///   - number: the last entry of the log before.
-  func keepIndex(removed: Set<PackName> = [], since number: UInt32? = nil) {
+  func keepIndex() {
     do throws(BlobStorageError) {
       guard backend.hasChanges, try parts.catalog.ownByteCount() > limitOfCatalog else { return }
       try catchUp.run()
@@ -35,7 +31,7 @@ extension SharedStore {
       // One snapshot for all.
       let root = try parts.catalog.read { (transaction) throws(BlobStorageError) -> IndexRoot? in
         guard let now = try settledRoot(transaction) else { return nil }
-        guard var known = newest, try serves(known, now, removed, since: number) else {
+        guard var known = newest, try serves(known, now, transaction) else {
           return try write(now, transaction)
         }
         if known.log == now.log { return nil }
@@ -49,19 +45,23 @@ extension SharedStore {
     }
   }
 
+  /// The most changes that a machine reads one by one after an index.
+  private static let changeCountMax: UInt32 = 4_096
+
   /// Whether machines can go on with an index: no pack is gone that it knows, and the records that came since take half of
   /// what such a machine has room for.
   private func serves(
-    _ index: IndexRoot, _ now: IndexRoot, _ removed: Set<PackName>, since number: UInt32?
+    _ index: IndexRoot, _ now: IndexRoot, _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> Bool {
-    guard index.change <= now.change, index.recordCount <= now.recordCount else { return false }
+    guard index.log <= now.log, index.change <= now.change, now.change - index.change <= Self.changeCountMax,
+      index.recordCount <= now.recordCount
+    else { return false }
     let byteCountOfRecord = Double(index.byteCount) / Double(max(1, index.recordCount))
     guard Double(now.recordCount - index.recordCount) * byteCountOfRecord <= Double(limitOfCatalog / 2) else {
       return false
     }
     if index.log == now.log { return true }
-    guard index.log == number else { return false }
-    do throws(BlobStorageError) { return try !backend.index.knows(index, anyOf: removed) } catch {
+    do throws(BlobStorageError) { return try transaction.hasPacks(of: backend.index.open(index)) } catch {
       guard error.code == .catalogDamaged else { throw error }
       return false
     }

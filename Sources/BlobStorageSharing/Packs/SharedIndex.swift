@@ -38,6 +38,8 @@ final class SharedIndex: Sendable {
       return part(name, byteCount: byteCount)
     } distrust: { [self] (root) in
       distrusted.withLock { _ = $0.insert(root.run) }
+      // The next collection puts another then.
+      do throws(BlobStorageError) { try objects.delete(SharedNames.index(Self.name(of: root))) } catch {}
     }
   }
 
@@ -45,13 +47,14 @@ final class SharedIndex: Sendable {
     RemoteFile(name: name, byteCount: byteCount, fetches: fetches, footer: nil)
   }
 
-  /// Whether the rows of an index know one of these packs.
-  func knows(_ root: IndexRoot, anyOf packs: Set<PackName>) throws(BlobStorageError) -> Bool {
-    let access = IndexAccess { [self] (name, byteCount) in
-      part(name, byteCount: byteCount)
-    } distrust: { _ in
-    }
-    return try RowIndex(root, access).knows(anyOf: packs.sorted())
+  /// Opens an index for a look that relies on nothing.
+  func open(_ root: IndexRoot) -> RowIndex {
+    RowIndex(
+      root,
+      IndexAccess { [self] (name, byteCount) in
+        part(name, byteCount: byteCount)
+      } distrust: { _ in
+      })
   }
 
   /// The newest index whose objects are all there; nil if there is none, or none that this build can read.
@@ -107,12 +110,17 @@ final class SharedIndex: Sendable {
     _ = try objects.put(SharedNames.index(Self.name(of: root)), .bytes(root.encoded), ifAbsent: true)
     let entries = try objects.listAll(SharedNames.index)
     let names = Self.names(entries)
-    // Roots between those that this build can use may be of another build. Of roots of one run the newest is enough.
-    var (kept, usableCount, runs) = (Set<SharedNames.IndexName>(), 0, Set<UInt64>())
-    for name in names.reversed() where usableCount < Self.keptCount && runs.insert(name.run).inserted {
+    // Roots between those that this build can use may be of another build. A machine that has listed the root before the
+    // newest one of a run is about to read it. What is ahead of the log is left from a log that went back.
+    var (kept, usable, counts) = (Set<SharedNames.IndexName>(), Set<UInt64>(), [UInt64: Int]())
+    for name in names.reversed() where name.number >> 32 <= root.log {
+      if usable.count == Self.keptCount, !usable.contains(name.run) { continue }
+      counts[name.run, default: 0] += 1
+      if counts[name.run, default: 0] > 2 { continue }
       kept.insert(name)
-      if try self.root(name, entries) != nil { usableCount += 1 }
+      if try self.root(name, entries) != nil { usable.insert(name.run) }
     }
+    let runs = Set(kept.map(\.run))
     for name in names where !kept.contains(name) { try objects.delete(SharedNames.index(name)) }
     for entry in entries {
       if let run = SharedNames.runNumber(entry.name), !runs.contains(run) { try objects.delete(entry.name) }

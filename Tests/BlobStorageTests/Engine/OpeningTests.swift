@@ -90,6 +90,16 @@ struct OpeningTests {
       }
       #expect(error?.code == .notAStore, "\(inner)")
     }
+    // One that is damaged is one, too.
+    let file = "\(place.path)/store"
+    let header = try Data(contentsOf: URL(filePath: file))
+    for other in [Data(header.dropLast()), header + [1]] {
+      try other.write(to: URL(filePath: file))
+      #expect(throws: BlobStorageError.self) {
+        try Engine.create(at: "\(place.path)/inner", options: StoreOptions())
+      }
+    }
+    #expect(!FileManager.default.fileExists(atPath: "\(place.path)/inner"))
     try Engine.create(at: "\(place.path)-beside", options: StoreOptions())
     try FileManager.default.removeItem(atPath: "\(place.path)-beside")
   }

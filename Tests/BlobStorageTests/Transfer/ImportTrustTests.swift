@@ -58,6 +58,48 @@ struct ImportTrustTests {
     #expect(try text("f") == "new")
   }
 
+  @Test("its own look at the bytes when it reads all, and puts no second version of the same")
+  func forced() throws {
+    try write("the file", tree.appending("f"))
+    setModified(tree.appending("f"), FileTime(seconds: 1_000_000_000, nanoseconds: 0))
+    var forced = ImportOptions(readsUnchanged: true)
+    #expect(try importTree().newFileCount == 1)
+    let first = try #require(try engine.versions("f").first)
+    var report = try importTree(forced)
+    #expect((report.newFileCount, report.duplicateByteCount, report.newByteCount) == (1, 8, 0))
+    #expect(try engine.versions("f") == [first])
+    // The same metadata, and other bytes.
+    var options = PutOptions()
+    options.metadata = first.metadata
+    _ = try engine.put("f", Array("no file!".utf8), options)
+    #expect(try importTree().unchangedFileCount == 1)
+    report = try importTree(forced)
+    #expect(report.newFileCount == 1)
+    #expect(try text("f") == "the file")
+    // Other attributes.
+    #expect(chmod(tree.appending("f").string, 0o640) == 0)
+    #expect(try importTree(forced).newFileCount == 1)
+    let second = try #require(try engine.versions("f").first)
+    #expect(second.digest == first.digest && second.metadata != first.metadata)
+    // The bytes alone.
+    var bare = forced
+    bare.keepsAttributes = false
+    #expect(try importTree(bare).newFileCount == 1)
+    #expect(try engine.versions("f").first?.metadata != second.metadata)
+    #expect(try importTree(forced).newFileCount == 1)
+    #expect(try engine.versions("f").first?.metadata == second.metadata)
+    // A chunk that cannot be read is stored again.
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      guard let row = try transaction.chunkRow(first.digest) else { return }
+      try transaction.setSuspect(first.digest, row)
+    }
+    #expect(try importTree(forced).newByteCount == 8)
+    #expect(try engine.versions("f").first != second)
+    forced.replacement = .archiveCurrent
+    _ = try importTree(forced)
+    #expect(try engine.versions("f").count == 2)
+  }
+
   @Test(
     "no length of a file that has more bytes than it says",
     .enabled(if: FileManager.default.isReadableFile(atPath: "/proc/version")))
