@@ -439,7 +439,7 @@ extension CacheCore {
   private func heal() throws(BlobStorageError) {
     guard prefix.isEmpty else { return }
     let report = try engine.repair(acceptsLosses: true)
-    for path in report.setAside { try engine.removeSetAside(path) }
+    for path in report.setAside { try engine.folder.files.remove(FilePath(path)) }
     // A repair rebuilds the catalog, without the notes: nothing would be found to go.
     try indexIfNeeded()
   }
@@ -489,5 +489,16 @@ extension File {
       do throws(BlobStorageError) { try unlock() } catch {}
     }
     return try body()
+  }
+}
+
+extension Engine {
+  /// Removes these packs, by their numbers, after copying their live records.
+  package func collectGarbage(in packs: Set<UInt32>) throws(BlobStorageError) -> GarbageCollectionReport {
+    try sharing.requireOwnPacks(
+      "Making room is not possible yet for a store of objects (\(information.path)).")
+    return try Collector(
+      self, GarbageCollectionOptions(minimumGarbageShare: 0, timeout: .seconds(5)), nil, scope: packs
+    ).run()
   }
 }

@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageTransfer
+import BlobStorageTrees
 import Foundation
 import Synchronization
 

@@ -83,3 +83,28 @@ public final class TestStore: Sendable {
 
   private func remove() { try? FileManager.default.removeItem(at: folder) }
 }
+
+extension Engine {
+  /// Where stored bytes of a key's current version begin: those of its first chunk.
+  fileprivate func storedPlace(ofKey key: String) throws(BlobStorageError) -> (pack: PackName, offset: Int64)?
+  {
+    guard let version = try version(key, nil), let layout = try blobs.layout(version.digest) else {
+      return nil
+    }
+    var first: BlobDigest?
+    try layout.forEachChunk(in: 0..<layout.byteCount, from: chunks) { chunk in
+      first = chunk.entry.digest
+      return false
+    }
+    guard let first else { return nil }
+    return try chunks.located(first) { (place) throws(BlobStorageError) in
+      if let frame = place.row.frameOffset {
+        // Behind the header and the meta of the frame's record.
+        let raw = try place.file.bytes(at: frame, RecordHeader.byteCountMax, pack: place.pack)
+        let header = try bridge(raw) { (raw) throws(BlobStorageError) in try RecordHeader(raw) }
+        return (place.pack, frame + Int64(header.byteCount + header.metaByteCount))
+      }
+      return (place.pack, place.row.payloadOffset)
+    }
+  }
+}

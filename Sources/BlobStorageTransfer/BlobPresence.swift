@@ -30,7 +30,7 @@ struct BlobPresence: Sendable {
   func isPresent(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     if looksAtChunks, let layout = try blobs.layout(digest) {
       guard try areThere(layout.listDigests) else { return false }
-      return try LiveWalk(blobs).forEachGroup(of: layout, countMax: 1_024) {
+      return try LiveWalk(blobs).forEachGroup(of: layout) {
         (digests) throws(BlobStorageError) in
         try areThere(digests)
       }
@@ -52,5 +52,28 @@ struct BlobPresence: Sendable {
       }
       return true
     }
+  }
+}
+
+extension LiveWalk {
+  /// Calls `visit` with the blob's chunks, without its lists, 1,024 at a time, until it returns false.
+  ///
+  /// - Returns: false when `visit` did.
+  /// - Throws: `corrupted` for a list that cannot be read; the group that was begun is not visited then.
+  @discardableResult
+  func forEachGroup(
+    of layout: BlobLayout, _ visit: ([BlobDigest]) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) -> Bool {
+    var group: [BlobDigest] = []
+    var goesOn = true
+    try forEachPart(of: layout) { (part) throws(BlobStorageError) in
+      guard part.kind == .chunk else { return true }
+      group.append(part.digest)
+      guard group.count >= 1_024 else { return true }
+      goesOn = try visit(group)
+      group.removeAll(keepingCapacity: true)
+      return goesOn
+    }
+    return goesOn ? try visit(group) : false
   }
 }

@@ -127,7 +127,7 @@ extension Copier {
   private func countChunks(of digest: BlobDigest) throws(BlobStorageError) {
     if try isInTarget(digest) { return }
     let layout = try layoutInSource(digest)
-    try LiveWalk(source.blobs).forEachGroup(of: layout, countMax: 1_024) {
+    try LiveWalk(source.blobs).forEachGroup(of: layout) {
       (digests) throws(BlobStorageError) in
       try count(digests)
       return true

@@ -322,7 +322,7 @@ package final class Copier {
     // What the target cannot read is brought again.
     _ = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
       guard try transfer.areThere(layout.listDigests) else { return }
-      let isWhole = try walk.forEachGroup(of: layout, countMax: 1_024) { (digests) throws(BlobStorageError) in
+      let isWhole = try walk.forEachGroup(of: layout) { (digests) throws(BlobStorageError) in
         try transfer.areThere(digests)
       }
       if isWhole { whole = layout }

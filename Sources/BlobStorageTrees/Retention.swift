@@ -240,3 +240,22 @@ extension BlobStore {
     }
   }
 }
+
+extension Engine {
+  /// Drops versions of keys in one commit, relaxed.
+  fileprivate func drop(_ versions: [(key: [UInt8], stamps: [Stamp])]) throws(BlobStorageError) {
+    guard !versions.isEmpty else { return }
+    try folder.withReserve { () throws(BlobStorageError) in
+      _ = try writer.commit(on: versions.map(\.key)) { (commit) throws(BlobStorageError) in
+        for (key, stamps) in versions {
+          guard let name = try commit.transaction.nameRow(key) else { continue }
+          var present: [Stamp] = []
+          for stamp in stamps where try commit.transaction.versionRow(of: name, stamp) != nil {
+            present.append(stamp)
+          }
+          if !present.isEmpty { try commit.drop(present, of: key) }
+        }
+      }
+    }
+  }
+}

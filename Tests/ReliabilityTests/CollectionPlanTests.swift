@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageCache
 import BlobStorageReports
 import BlobStorageTestSupport
 import Foundation

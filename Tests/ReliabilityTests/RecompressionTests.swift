@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageCache
 import BlobStorageTestSupport
 import Foundation
 import Synchronization

@@ -13,9 +13,7 @@ extension Catalog {
     let place = folder.entry(generation)
     try files.createPart(place)
     try files.open(place.entry("data.mdb"), .create).close()
-    let environment = try SharedEnvironments.open(
-      place, files: files, mapByteCount: mapByteCount, clock: clock,
-      algorithm: store.digestAlgorithm)
+    let environment = try SharedEnvironments.open(place, for: self)
     try begin(environment)
     try fill(environment, true)
     try environment.write { (transaction) throws(BlobStorageError) in
@@ -213,9 +211,7 @@ extension Catalog {
       try files.createPart(place)
       try files.open(place.entry("data.mdb"), .create).close()
       try environment.copy(to: place)
-      try SharedEnvironments.open(
-        place, files: files, mapByteCount: mapByteCount, clock: clock, algorithm: store.digestAlgorithm
-      ).storeCounts()
+      try SharedEnvironments.open(place, for: self).storeCounts()
       let file = try files.open(place.entry("data.mdb"), .read)
       defer { file.close() }
       try file.synchronize()

@@ -102,8 +102,7 @@ extension Catalog {
 
   /// Makes a private catalog from the packs and leaves the packs as they are.
   func makeOwn() throws(BlobStorageError) {
-    let environment = try Environment.temporary(
-      mapByteCount: mapByteCount, clock: clock, algorithm: store.digestAlgorithm)
+    let environment = try Environment.temporary(for: self)
     try begin(environment)
     try fill(environment, false)
     let generation = "own-" + Hex.text(randomNumber())
@@ -259,9 +258,7 @@ extension Catalog {
     else { return nil }
     let environment: Environment
     do {
-      environment = try SharedEnvironments.open(
-        place, files: files, mapByteCount: mapByteCount, clock: clock,
-        algorithm: store.digestAlgorithm)
+      environment = try SharedEnvironments.open(place, for: self)
     } catch {
       guard error.isMissingName else { throw error }
       return nil

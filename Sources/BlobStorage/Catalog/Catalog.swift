@@ -131,16 +131,7 @@ package final class Catalog: Sendable {
     var refusal: BlobStorageError?
     var locks: (lock: any File, users: any File)?
     do throws(BlobStorageError) {
-      if try files.status(of: folder) == nil {
-        do { try files.createPart(folder) } catch {
-          guard error.errno == Errno.fileExists.rawValue else { throw error }
-        }
-      }
-      guard try files.status(of: folder)?.kind == .directory else {
-        throw BlobStorageError(
-          .notAStore, "\(folder) is a link or a file: the store needs a folder there.",
-          path: folder.string)
-      }
+      try StoreFolder(folder, files: files).makePart(folder)
       locks = (
         try files.open(folder.entry("lock"), .openOrCreate),
         try files.open(folder.entry("users"), .openOrCreate)
@@ -403,8 +394,7 @@ package final class Catalog: Sendable {
   ) throws(BlobStorageError) {
     try settle()
     let inUse = try environment()
-    let second = try Environment.temporary(
-      mapByteCount: mapByteCount, clock: clock, algorithm: store.digestAlgorithm)
+    let second = try Environment.temporary(for: self)
     try fill(second)
     try body(inUse, second)
   }

@@ -53,19 +53,11 @@ package struct CatalogBuilder: Sendable {
   }
 
   /// Fills an empty catalog from all packs that are known of here.
-  ///
-  /// - Parameter progress: called with how many packs are done and how many there are.
-  package func fill(
-    _ environment: Environment, progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
-  ) throws(BlobStorageError) {
+  package func fill(_ environment: Environment) throws(BlobStorageError) {
     let indexed = try adoptIndex(environment)
     let names = try backend.localPackNames().live
     let census = try backend.census.read()
-    for (index, name) in names.enumerated() {
-      progress(index, names.count)
-      try add(name, census, into: environment)
-    }
-    progress(names.count, names.count)
+    for name in names { try add(name, census, into: environment) }
     try fillFromPublished(environment, except: indexed.union(names))
   }
 

@@ -42,18 +42,15 @@ package final class Environment: @unchecked Sendable {
 
   /// Opens or creates the database in `folder`, which exists.
   ///
-  /// - Parameters:
-  ///   - mapByteCount: how large the map is at first; it grows by itself.
   /// - Throws: `catalogDamaged` when the file is not one that can be used.
   fileprivate init(
-    folder: FilePath, place: SharedEnvironments.Place?, files: any FileSystem, mapByteCount: Int,
-    clock: WallClock, algorithm: BlobDigest.Algorithm
+    folder: FilePath, place: SharedEnvironments.Place?, files: any FileSystem, for catalog: Catalog
   ) throws(BlobStorageError) {
     self.place = place
     self.folder = folder
     self.files = files
-    self.clock = clock
-    self.algorithm = algorithm
+    clock = catalog.clock
+    algorithm = catalog.store.digestAlgorithm
     var handle: OpaquePointer?
     try Environment.check(mdb_env_create(&handle), "create")
     guard let handle else { throw Self.failure(Self.outOfMemory, "create") }
@@ -61,7 +58,7 @@ package final class Environment: @unchecked Sendable {
     defer { if !opened { mdb_env_close(handle) } }
     try Environment.check(mdb_env_set_maxdbs(handle, UInt32(Table.allCases.count)), "set up")
     try Environment.check(mdb_env_set_maxreaders(handle, 1_022), "set up")
-    try Environment.check(mdb_env_set_mapsize(handle, mapByteCount), "set up")
+    try Environment.check(mdb_env_set_mapsize(handle, catalog.mapByteCount), "set up")
     try Self.allocateLock(folder.entry("lock.mdb"), files)
     // No syncs: power cuts are answered by rebuilding. No thread-local readers: pool threads share transactions.
     let flags = UInt32(MDB_NOSYNC | MDB_NOTLS | MDB_NORDAHEAD)
@@ -87,19 +84,14 @@ package final class Environment: @unchecked Sendable {
   }
 
   /// An empty database without a name: it disappears with this object.
-  static func temporary(
-    mapByteCount: Int, clock: WallClock, algorithm: BlobDigest.Algorithm
-  ) throws(BlobStorageError) -> Environment {
+  static func temporary(for catalog: Catalog) throws(BlobStorageError) -> Environment {
     let files = SystemFiles()
     let folder = FilePath(FileManager.default.temporaryDirectory.path)
       .appending("blobstorage-" + Hex.text(randomUInt64()))
     try files.createDirectory(folder)
     let outcome: Result<Environment, BlobStorageError>
     do throws(BlobStorageError) {
-      outcome = .success(
-        try Environment(
-          folder: folder, place: nil, files: files, mapByteCount: mapByteCount, clock: clock,
-          algorithm: algorithm))
+      outcome = .success(try Environment(folder: folder, place: nil, files: files, for: catalog))
     } catch { outcome = .failure(error) }
     for name in try files.list(folder) { try files.remove(folder.entry(name)) }
     try files.removeDirectory(folder)
@@ -336,11 +328,8 @@ enum SharedEnvironments {
   }
 
   /// The environment in `folder`, which exists, shared by all of this process that ask for it.
-  static func open(
-    _ folder: FilePath, files: any FileSystem, mapByteCount: Int, clock: WallClock,
-    algorithm: BlobDigest.Algorithm
-  ) throws(BlobStorageError) -> Environment {
-    guard let status = try files.status(of: folder) else {
+  static func open(_ folder: FilePath, for catalog: Catalog) throws(BlobStorageError) -> Environment {
+    guard let status = try catalog.files.status(of: folder) else {
       throw BlobStorageError(
         .catalogDamaged, "The catalog's folder is not there.", errno: Errno.noSuchFileOrDirectory.rawValue)
     }
@@ -350,9 +339,7 @@ enum SharedEnvironments {
         // An entry without an environment is being closed on another thread.
         // The folder may have the inode of a removed one whose database is still open here.
         if let entry = known[place], !(entry.environment?.isNameless ?? false) { return entry.environment }
-        let environment = try Environment(
-          folder: folder, place: place, files: files, mapByteCount: mapByteCount, clock: clock,
-          algorithm: algorithm)
+        let environment = try Environment(folder: folder, place: place, files: catalog.files, for: catalog)
         known[place] = Weak(environment: environment)
         return environment
       }

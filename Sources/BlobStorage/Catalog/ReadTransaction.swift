@@ -88,7 +88,8 @@ extension ReadTransaction {
     let code = mdb_get(handle, number(of: table), &keyValue, &found)
     if code == MDB_NOTFOUND { return nil }
     try Environment.check(code, "read")
-    return try Self.guarded(table, key, found)
+    return try Self.guarded(
+      table, key, UnsafeRawBufferPointer(start: found.mv_data, count: found.mv_size))
   }
 
   /// Calls `body` with a cursor of LMDB's, which is closed then.
@@ -387,12 +388,6 @@ extension ReadTransaction {
       var lookUp = PackedLookUp(cursor, self)
       try body(&lookUp)
     }
-  }
-
-  fileprivate static func guarded(
-    _ table: Table, _ key: UnsafeRawBufferPointer, _ found: MDB_val
-  ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
-    try guarded(table, key, UnsafeRawBufferPointer(start: found.mv_data, count: found.mv_size))
   }
 
   fileprivate static func guarded(

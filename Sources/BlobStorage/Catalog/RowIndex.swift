@@ -37,7 +37,7 @@ package final class RowIndex: Sendable {
   }
 
   /// Calls `body` with the key that a row of a table has in runs.
-  static func withKey<T>(
+  package static func withKey<T>(
     _ table: Table, _ key: UnsafeRawBufferPointer,
     _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
@@ -72,7 +72,7 @@ struct RunSteps: RowSteps {
 
 extension Table {
   /// What begins the keys of its rows in runs. These numbers are part of the format.
-  var indexNumber: UInt8 {
+  package var indexNumber: UInt8 {
     switch self {
     case .meta: 0
     case .packs: 1
@@ -97,7 +97,7 @@ extension Table {
   }
 
   /// Whether rows are looked up that may not be there: then a filter saves a request.
-  var isFiltered: Bool {
+  package var isFiltered: Bool {
     switch self {
     case .chunks, .manifests, .names, .bases: true
     default: false

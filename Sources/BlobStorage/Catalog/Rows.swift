@@ -36,23 +36,23 @@ package struct PackRow: Hashable, Sendable, TableValue {
 
   package var name: PackName
   package var created: UInt64
-  package var state: State
-  package var isSealed: Bool
+  package var state = State.live
+  package var isSealed = false
   /// A part of it could not be read: gc removes nothing while such a pack is there.
-  package var isDamaged: Bool
+  package var isDamaged = false
   /// Its writer could not sync it: beyond `durableByteCount` it is not to be trusted.
-  package var isPoisoned: Bool
+  package var isPoisoned = false
   /// Its file is not in the store, and it should be: the catalog keeps what it knows of it.
-  package var isLost: Bool
+  package var isLost = false
   /// Records are missing here that neither copy in the pack has: refs and drops of unknown keys may be among them.
-  package var hasLostRecords: Bool
+  package var hasLostRecords = false
   /// Records up to here are in the catalog.
-  package var appliedByteCount: Int64
-  package var recordCount: Int
+  package var appliedByteCount = Int64(PackHeader.byteCount)
+  package var recordCount = 0
   /// Records up to here are on the medium, as far as is known here.
-  package var durableByteCount: Int64
+  package var durableByteCount: Int64 = 0
   /// Records up to here belong to durable changes: a sync follows the commit before its call returns.
-  package var promisedByteCount: Int64
+  package var promisedByteCount: Int64 = 0
 
   /// Whether nothing more will come of it: it is sealed, on the medium or published, and not lost.
   package var isSettled: Bool { isSealed && durableByteCount > 0 && !isLost }
@@ -63,16 +63,6 @@ package struct PackRow: Hashable, Sendable, TableValue {
   package init(name: PackName, created: UInt64) {
     self.name = name
     self.created = created
-    state = .live
-    isSealed = false
-    isDamaged = false
-    isPoisoned = false
-    isLost = false
-    hasLostRecords = false
-    appliedByteCount = Int64(PackHeader.byteCount)
-    recordCount = 0
-    durableByteCount = 0
-    promisedByteCount = 0
   }
 
   var encodedByteCount: Int { 50 }
@@ -414,21 +404,16 @@ package struct MaskRow: Hashable, Sendable, TableValue {
 /// What hangs on a key, or on the first part of a long one.
 package struct NameRow: Hashable, Sendable, TableValue {
   /// The number under which a key's archived versions and masks are found, 0 when it has none.
-  var number: UInt64
+  var number: UInt64 = 0
   /// The number under which the rest of longer keys is found, 0 when there are none.
-  var child: UInt64
+  var child: UInt64 = 0
   /// How many versions can be seen, and how many are masked.
-  package var versionCount: Int
-  package var maskCount: Int
+  package var versionCount = 0
+  package var maskCount = 0
   /// The newest version that can be seen; nil when there is none.
   package var current: StampedVersion?
 
-  init() {
-    number = 0
-    child = 0
-    versionCount = 0
-    maskCount = 0
-  }
+  init() {}
 
   /// Whether there is anything of the key itself: else only longer keys begin here.
   var isKey: Bool { versionCount > 0 || maskCount > 0 }

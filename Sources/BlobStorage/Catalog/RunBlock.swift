@@ -4,7 +4,7 @@ package final class RunBlock: @unchecked Sendable {
 
   /// The most bytes of a block: a few more than a writer fills, because a row is whole.
   static let byteCountMax = 64 << 10
-  static let checksumByteCount = 4
+  package static let checksumByteCount = 4
 
   struct Row {
     let key: UnsafeRawBufferPointer
@@ -47,7 +47,7 @@ package final class RunBlock: @unchecked Sendable {
   }
 
   /// Puts a row behind others of a block.
-  static func append(
+  package static func append(
     _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer, to sink: inout some ByteSink
   ) {
     sink.varint(key.count)

@@ -430,16 +430,9 @@ package final class Tails: Sendable {
   }
 }
 
-extension Tails {
-  /// Whether a tail of the pack can count.
-  static func canGrow(_ name: PackName, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
-    try transaction.openPack(name) != nil
-  }
-}
-
 extension ReadTransaction {
   /// A pack whose tail can count: the catalog knows it, and it is neither sealed nor condemned.
-  fileprivate func openPack(
+  func openPack(
     _ name: PackName
   ) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {
     guard let number = try packNumber(name), let row = try openPackRow(number) else { return nil }

@@ -1,18 +1,4 @@
 extension ReadTransaction {
-  /// Calls `body` with the rows that an index is made of, in its order. The catalog has all rows itself.
-  package func forEachIndexedRow(
-    _ body: (Table, UnsafeRawBufferPointer, UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) {
-    for table in Table.allCases.filter({ $0.isCopied || $0.isIndexed }).sorted(by: {
-      $0.indexNumber < $1.indexNumber
-    }) {
-      try scan(table) { (key, value) throws(BlobStorageError) in
-        try body(table, key, value)
-        return true
-      }
-    }
-  }
-
   /// Whether the catalog has each pack that the rows of an index know.
   package func hasPacks(of index: RowIndex) throws(BlobStorageError) -> Bool {
     var walk = try index.walk(.packNumbers, from: UnsafeRawBufferPointer(start: nil, count: 0))
@@ -21,13 +7,6 @@ extension ReadTransaction {
       try walk.advance()
     }
     return true
-  }
-
-  /// How many rows of an index can be looked up by their keys.
-  package func filteredRowCount() throws(BlobStorageError) -> Int {
-    var count = 0
-    for table in Table.allCases where table.isFiltered { count += try self.count(table) }
-    return count
   }
 }
 
@@ -78,7 +57,7 @@ extension WriteTransaction {
 
 extension Table {
   /// Whether a catalog that adopts an index copies all rows of the table.
-  fileprivate var isCopied: Bool { self == .meta || self == .packs || self == .packNumbers }
+  package var isCopied: Bool { self == .meta || self == .packs || self == .packNumbers }
 }
 
 extension Catalog {

@@ -10,10 +10,6 @@ package final class WriteTransaction: ReadTransaction {
 }
 
 extension WriteTransaction {
-  func put(_ table: Table, fixed key: some BitwiseCopyable, _ value: [UInt8]) throws(BlobStorageError) {
-    try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
-  }
-
   func put(
     _ table: Table, fixed key: some BitwiseCopyable, _ value: some TableValue
   ) throws(BlobStorageError) {

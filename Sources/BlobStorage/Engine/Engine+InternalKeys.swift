@@ -56,20 +56,3 @@ extension Engine {
     _ = try drop(keys, keeping: nil, .durable)
   }
 }
-
-extension ReadTransaction {
-  /// A version of a key, also one that an import has replaced and that is kept for states, or that was dropped and that a
-  /// copy has brought back under another stamp.
-  package func keptVersion(ofKey key: [UInt8], _ stamp: Stamp) throws(BlobStorageError) -> StampedVersion? {
-    for key in [key, InternalKey.Purpose.replaced.key(key)] {
-      guard let name = try nameRow(key) else { continue }
-      for count in 0...Stamp.returnCountMax {
-        let stamp = stamp.returned(count)
-        if let row = try versionRow(of: name, stamp) { return StampedVersion(stamp: stamp, row: row) }
-        // gc may have forgotten that the first one was dropped.
-        if count > 0, try maskRow(of: name, stamp) == nil { break }
-      }
-    }
-    return nil
-  }
-}

@@ -36,21 +36,4 @@ extension Engine {
   package func withoutHeld(_ keys: [[UInt8]]) throws(BlobStorageError) -> [[UInt8]] {
     zip(keys, try holds(on: keys)).filter { $0.1 == nil }.map(\.0)
   }
-
-  /// Drops versions of keys in one commit, relaxed.
-  package func drop(_ versions: [(key: [UInt8], stamps: [Stamp])]) throws(BlobStorageError) {
-    guard !versions.isEmpty else { return }
-    try folder.withReserve { () throws(BlobStorageError) in
-      _ = try writer.commit(on: versions.map(\.key)) { (commit) throws(BlobStorageError) in
-        for (key, stamps) in versions {
-          guard let name = try commit.transaction.nameRow(key) else { continue }
-          var present: [Stamp] = []
-          for stamp in stamps where try commit.transaction.versionRow(of: name, stamp) != nil {
-            present.append(stamp)
-          }
-          if !present.isEmpty { try commit.drop(present, of: key) }
-        }
-      }
-    }
-  }
 }

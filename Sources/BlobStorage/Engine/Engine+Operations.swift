@@ -32,17 +32,13 @@ extension Engine {
   ) throws(BlobStorageError) -> Data? {
     try checkOpen()
     let bytes = try Self.keyBytes(key)
-    do throws(BlobStorageError) {
-      let look = try chunks.look(verification) { (view) throws(BlobStorageError) in
+    let look = try unlessCorrupted(
+      try chunks.look(verification) { (view) throws(BlobStorageError) in
         try view.digest(ofKey: bytes, id?.stamp)
-      }
-      guard case .bytes(let data) = look else { return nil }
-      return data
-    } catch {
-      // It may have been dropped and collected meanwhile: the long way finds out.
-      guard error.code == .corrupted else { throw error }
-      return nil
-    }
+      })
+    // It may have been dropped and collected meanwhile: the long way finds out.
+    guard case .bytes(let data)? = look else { return nil }
+    return data
   }
 
   /// What ``data(_:_:_:)`` returns, if a small blob can be read without waiting; otherwise nil.
@@ -365,30 +361,6 @@ extension Engine {
         try sharing.synchronizeFound(writer)
       }
       return result
-    }
-  }
-}
-
-extension Engine {
-  /// Where stored bytes of a key's current version begin: those of its first chunk.
-  package func storedPlace(ofKey key: String) throws(BlobStorageError) -> (pack: PackName, offset: Int64)? {
-    guard let version = try version(key, nil), let layout = try blobs.layout(version.digest) else {
-      return nil
-    }
-    var first: BlobDigest?
-    try layout.forEachChunk(in: 0..<layout.byteCount, from: chunks) { chunk in
-      first = chunk.entry.digest
-      return false
-    }
-    guard let first else { return nil }
-    return try chunks.located(first) { (place) throws(BlobStorageError) in
-      if let frame = place.row.frameOffset {
-        // Behind the header and the meta of the frame's record.
-        let raw = try place.file.bytes(at: frame, RecordHeader.byteCountMax, pack: place.pack)
-        let header = try bridge(raw) { (raw) throws(BlobStorageError) in try RecordHeader(raw) }
-        return (place.pack, frame + Int64(header.byteCount + header.metaByteCount))
-      }
-      return (place.pack, place.row.payloadOffset)
     }
   }
 }

@@ -206,7 +206,7 @@ package final class Engine: Sendable {
       catalog: catalog, writer: writer, leases: leases, blobs: blobs, sizes: sizes,
       algorithm: header.digestAlgorithm,
       search: BaseSearch(
-        codec, codecs: codecs, chunks: chunks, usesSimilarity: header.flags.contains(.similarity)))
+        codec: codec, codecs: codecs, chunks: chunks, usesSimilarity: header.flags.contains(.similarity)))
     memoryPut = MemoryPut(planner: planner, writer: writer)
     if let summary = try losses().summary {
       logger.error(

@@ -8,13 +8,6 @@ package enum CommitRecord {
     case ref(RefRecord)
     case drop(DropRecord)
 
-    var key: [UInt8] {
-      switch self {
-      case .ref(let ref): ref.key
-      case .drop(let drop): drop.key
-      }
-    }
-
     /// What a ref names.
     package var blob: BlobDigest? {
       switch self {
@@ -127,12 +120,6 @@ struct CommitEncoder {
   init(pack: PackName, offset: Int64, synced: Int64) {
     state = CommitRecord.State(writer: pack.writer, at: offset)
     syncedByteCount = synced
-  }
-
-  /// Puts nothing.
-  init() {
-    state = CommitRecord.State(writer: 0, at: 0)
-    syncedByteCount = 0
   }
 
   private var flags: UInt8 { syncedByteCount > 0 ? CommitRecord.Flags.saysSynced : 0 }

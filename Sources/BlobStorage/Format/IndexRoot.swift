@@ -18,17 +18,17 @@ package struct IndexRoot: Hashable, Sendable {
   package var change: UInt32
   /// Under which number its parts are found.
   package var run: UInt64
-  package var partByteCounts: [Int64]
+  package var partByteCounts: [Int64] = []
   /// Where the topmost block lies.
-  package var top: RunPlace
+  package var top = RunPlace(part: 0, offset: 0, byteCount: 0)
   /// Levels of blocks above those that hold the rows.
-  package var height: UInt8
-  package var rowCount: UInt64
+  package var height: UInt8 = 0
+  package var rowCount: UInt64 = 0
   /// Records of all packs that the rows agree with.
   package var recordCount: UInt64
   /// The part that is the filter, and the lines of that.
-  package var filterPart: UInt32
-  package var filterLineCount: UInt64
+  package var filterPart: UInt32 = 0
+  package var filterLineCount: UInt64 = 0
 
   /// A root whose parts are still to be described.
   package init(
@@ -40,12 +40,6 @@ package struct IndexRoot: Hashable, Sendable {
     self.change = change
     self.recordCount = recordCount
     self.run = run
-    partByteCounts = []
-    top = RunPlace(part: 0, offset: 0, byteCount: 0)
-    height = 0
-    rowCount = 0
-    filterPart = 0
-    filterLineCount = 0
   }
 
   /// - Throws: `corrupted`.
@@ -135,7 +129,7 @@ package struct RunPlace: Hashable, Sendable {
     byteCount = try reader.integer()
   }
 
-  func encode(into sink: inout some ByteSink) {
+  package func encode(into sink: inout some ByteSink) {
     sink.integer(part)
     sink.integer(offset)
     sink.integer(byteCount)

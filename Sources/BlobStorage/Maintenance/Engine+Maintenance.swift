@@ -29,15 +29,6 @@ extension Engine {
     return report
   }
 
-  /// Removes these packs, by their numbers, after copying their live records.
-  package func collectGarbage(in packs: Set<UInt32>) throws(BlobStorageError) -> GarbageCollectionReport {
-    try sharing.requireOwnPacks(
-      "Making room is not possible yet for a store of objects (\(information.path)).")
-    return try Collector(
-      self, GarbageCollectionOptions(minimumGarbageShare: 0, timeout: .seconds(5)), nil, scope: packs
-    ).run()
-  }
-
   /// Whether small chunks are joined when they are copied. Values of a cache are read one by one, and evicted one by one.
   func joinsWhatItCopies() throws(BlobStorageError) -> Bool {
     guard codec.kind == .zstd else { return false }
@@ -115,11 +106,6 @@ extension Engine {
     do throws(BlobStorageError) { try folder.keepReserve() } catch {
       logger.warning("There is no room for the reserve.", metadata: ["reason": "\(error.message)"])
     }
-  }
-
-  /// Removes a pack that a repair has set aside.
-  package func removeSetAside(_ path: String) throws(BlobStorageError) {
-    try folder.files.remove(FilePath(path))
   }
 
   /// Reads the store back.

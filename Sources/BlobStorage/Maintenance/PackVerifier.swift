@@ -31,21 +31,13 @@ struct PackVerifier {
   /// Records of a pack that are held in memory at a time.
   private static let recordCountOfGroup = 1 << 15
 
-  private let engine: Engine
-  private let row: PackRow
-  private let isQuick: Bool
-  private let keepsWhole: Bool
-  private var outcome = Outcome()
-
-  /// - Parameters:
-  ///   - isQuick: checks the structure alone, and no payload.
-  ///   - keepsWhole: returns the records that can be read.
-  init(_ engine: Engine, _ row: PackRow, isQuick: Bool = false, keepsWhole: Bool = false) {
-    self.engine = engine
-    self.row = row
-    self.isQuick = isQuick
-    self.keepsWhole = keepsWhole
-  }
+  let engine: Engine
+  let row: PackRow
+  /// Checks the structure alone, and no payload.
+  var isQuick = false
+  /// Returns the records that can be read.
+  var keepsWhole = false
+  private(set) var outcome = Outcome()
 
   /// Reads the pack: its structure, and unless it `isQuick` every payload, decoded and hashed on all cores.
   ///

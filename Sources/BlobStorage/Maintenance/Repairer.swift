@@ -46,7 +46,7 @@ struct Repairer {
       progress(WorkProgress(phase: "repairing", doneCount: index, totalCount: rows.count))
       let result =
         try missing.contains(row.name)
-        ? .missing(row.name) : PackVerifier(engine, row, keepsWhole: true).run()
+        ? .missing(row.name) : PackVerifier(engine: engine, row: row, keepsWhole: true).run()
       findings += result.findings
       // A chunk whose base is damaged in another pack is whole itself: its own pack stays.
       let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }

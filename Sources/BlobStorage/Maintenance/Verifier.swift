@@ -53,7 +53,8 @@ struct Verifier {
       let entry = depth == .structure ? nil : try entry(of: row)
       let result =
         try missing.contains(row.name)
-        ? .missing(row.name) : PackVerifier(engine, row, isQuick: depth == .structure).run(progress: tell)
+        ? .missing(row.name)
+        : PackVerifier(engine: engine, row: row, isQuick: depth == .structure).run(progress: tell)
       done += row.appliedByteCount
       report.chunkCount += result.chunkCount
       report.byteCount += result.byteCount

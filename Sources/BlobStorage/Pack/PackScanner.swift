@@ -75,12 +75,8 @@ package struct PackScanner {
   /// Whether the file has an undamaged header of another name.
   private func holdsAnotherPack() throws(BlobStorageError) -> Bool {
     let bytes = try read(at: 0, PackHeader.byteCount)
-    do throws(BlobStorageError) {
-      return try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw).name != name }
-    } catch {
-      guard error.code == .corrupted else { throw error }
-      return false
-    }
+    return try unlessCorrupted(
+      try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw).name != name }) ?? false
   }
 
   /// Whether a footer is at the end.
@@ -137,16 +133,6 @@ package struct PackScanner {
     outcome.recordCount = filled.recordCount
     outcome.isSealed = false
     return outcome
-  }
-
-  /// Whether the pack is sealed and all of it matches its checksums, payloads included.
-  ///
-  /// - Complexity: reads the whole pack.
-  package func isWhole() throws(BlobStorageError) -> Bool {
-    let listed = try scan { _ in }
-    let found = try scan(verifiesPayloads: true) { _ in }
-    guard listed.isSealed, found.isSealed, listed.gaps.isEmpty, found.gaps.isEmpty else { return false }
-    return listed.recordCount == found.recordCount
   }
 
   // MARK: The footer
@@ -329,22 +315,16 @@ package struct PackScanner {
     var decoder = decoder(header)
     var copies = copies[...]
     func next() throws(BlobStorageError) -> OneOrMore<PackRecord>? {
-      do throws(BlobStorageError) {
-        return try wholeRecord(at: offset, &window).records(by: &decoder)
-      } catch {
-        guard error.code == .corrupted else { throw error }
+      if let records = try unlessCorrupted(try wholeRecord(at: offset, &window).records(by: &decoder)) {
+        return records
       }
       guard let copy = copies.first, copy.offset == offset else { return nil }
-      do throws(BlobStorageError) { return try copy.records(by: &decoder) } catch {
-        guard error.code == .corrupted else { throw error }
-        return nil
-      }
+      return try unlessCorrupted(try copy.records(by: &decoder))
     }
     /// Refs may name a chunk whose bytes are damaged, and whose meta is not.
     func noteDamaged() throws(BlobStorageError) {
-      do throws(BlobStorageError) {
-        _ = try wholeRecord(at: offset, &window, readsPayload: false).records(by: &decoder)
-      } catch { guard error.code == .corrupted else { throw error } }
+      _ = try unlessCorrupted(
+        try wholeRecord(at: offset, &window, readsPayload: false).records(by: &decoder))
     }
     while offset < end {
       while let copy = copies.first, copy.offset < offset { copies.removeFirst() }

@@ -32,7 +32,7 @@ package final class PackWriter {
   private var targets = CommitTargets()
   /// The content of its current commit record.
   private var entries = GrowingBuffer()
-  private var encoder = CommitEncoder()
+  private var encoder = CommitEncoder(pack: PackName(writer: 0, sequence: 0), offset: 0, synced: 0)
   private let codecs: CodecPool
   /// Where the zeros end.
   private var filledByteCount: Int64 = 0

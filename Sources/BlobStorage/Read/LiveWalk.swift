@@ -84,27 +84,6 @@ package struct LiveWalk {
     }
   }
 
-  /// Calls `visit` with the blob's chunks, without its lists, `countMax` at a time, until it returns false.
-  ///
-  /// - Returns: false when `visit` did.
-  /// - Throws: `corrupted` for a list that cannot be read; the group that was begun is not visited then.
-  @discardableResult
-  package func forEachGroup(
-    of layout: BlobLayout, countMax: Int, _ visit: ([BlobDigest]) throws(BlobStorageError) -> Bool
-  ) throws(BlobStorageError) -> Bool {
-    var group: [BlobDigest] = []
-    var goesOn = true
-    try forEachPart(of: layout) { (part) throws(BlobStorageError) in
-      guard part.kind == .chunk else { return true }
-      group.append(part.digest)
-      guard group.count >= countMax else { return true }
-      goesOn = try visit(group)
-      group.removeAll(keepingCapacity: true)
-      return goesOn
-    }
-    return goesOn ? try visit(group) : false
-  }
-
   /// Calls `visit` with the blob's lists, chunks and their bases, each with its row, nil when the store does not have
   /// it. One that is needed twice may come twice.
   ///

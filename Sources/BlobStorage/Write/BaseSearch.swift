@@ -54,25 +54,16 @@ struct BaseSearch: Sendable {
   private static let worthwhileShare = 0.5
 
   let codec: CodecChoice
-  private let codecs: CodecPool
-  private let chunks: ChunkSource
+  let codecs: CodecPool
+  let chunks: ChunkSource
   /// Whether the store compresses similar chunks at all.
-  private let usesSimilarity: Bool
-
-  init(
-    _ codec: CodecChoice, codecs: CodecPool, chunks: ChunkSource, usesSimilarity: Bool
-  ) {
-    self.codec = codec
-    self.codecs = codecs
-    self.chunks = chunks
-    self.usesSimilarity = usesSimilarity
-  }
+  let usesSimilarity: Bool
 
   private var isOn: Bool { usesSimilarity && codec.kind.takesBase }
 
   /// The same for another codec.
   func with(_ codec: CodecChoice) -> BaseSearch {
-    BaseSearch(codec, codecs: codecs, chunks: chunks, usesSimilarity: usesSimilarity)
+    BaseSearch(codec: codec, codecs: codecs, chunks: chunks, usesSimilarity: usesSimilarity)
   }
 
   /// Whether chunks of a blob that begins like this are tried against others.
@@ -198,7 +189,10 @@ extension BaseSearch {
   private func encode(
     _ digest: BlobDigest, _ plain: RawSpan, hint: CompressibilityHint, against base: Base
   ) throws(BlobStorageError) -> EncodedChunk? {
-    guard let baseBytes = try bytes(of: base.digest) else { return nil }
+    // A base that cannot be read is none.
+    let found = try unlessCorrupted(
+      try chunks.bytes(base.digest, keeps: chunks.cache.isWantedAgain(base.digest)))
+    guard let baseBytes = found else { return nil }
     let stored = try codecs.withEncoder { (encoder) throws(BlobStorageError) in
       try encoder.withEncoded(plain, by: codec, base: .prefix(baseBytes.span.bytes), hint: hint) {
         $0 == .none ? nil : Array($1)
@@ -209,16 +203,6 @@ extension BaseSearch {
       digest: digest, plainByteCount: plain.byteCount, codecNumber: codec.kind.rawValue,
       base: base.digest)
     return EncodedChunk(record: record, stored: stored)
-  }
-
-  /// The bytes of a chunk; a base that cannot be read is none.
-  private func bytes(of digest: BlobDigest) throws(BlobStorageError) -> [UInt8]? {
-    do throws(BlobStorageError) {
-      return try chunks.bytes(digest, keeps: chunks.cache.isWantedAgain(digest))
-    } catch {
-      guard error.code == .corrupted else { throw error }
-      return nil
-    }
   }
 }
 

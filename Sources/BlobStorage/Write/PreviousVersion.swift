@@ -20,14 +20,11 @@ package struct PreviousVersion: Sendable {
 
   /// A version's blob, or nil when it cannot be read.
   init?(_ blobs: BlobSource, _ digest: BlobDigest) throws(BlobStorageError) {
-    do throws(BlobStorageError) {
-      guard let layout = try blobs.layout(digest), layout.byteCount > 0 else { return nil }
-      self.layout = layout
-    } catch {
-      // What cannot be read is no base.
-      guard error.code == .corrupted else { throw error }
+    // What cannot be read is no base.
+    guard let layout = try unlessCorrupted(try blobs.layout(digest)) ?? nil, layout.byteCount > 0 else {
       return nil
     }
+    self.layout = layout
   }
 
   /// For each of some chunks that follow each other, the old one to try.

@@ -33,15 +33,10 @@ struct SameContent {
       return current
     }
     guard let current else { return nil }
-    do throws(BlobStorageError) {
-      guard let layout = try planner.blobs.layout(current.row.digest), layout.byteCount == byteCount else {
-        return nil
-      }
-      self.layout = layout
-    } catch {
-      guard error.code == .corrupted else { throw error }
-      return nil
-    }
+    guard let layout = try unlessCorrupted(try planner.blobs.layout(current.row.digest)) ?? nil,
+      layout.byteCount == byteCount
+    else { return nil }
+    self.layout = layout
     self.planner = planner
     self.key = key
     stamp = current.stamp

@@ -132,7 +132,7 @@ package struct StreamPut {
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     try CancellationFlag.check()
-    let head = try head(read)
+    let head = try [UInt8](filling: batching.headByteCount, by: read)
     guard head.count == batching.headByteCount else {
       return try runShort(key, head, beforeCommit)
     }
@@ -144,13 +144,6 @@ package struct StreamPut {
       guard count < target.count else { return count }
       return count + (try read(UnsafeMutableRawBufferPointer(rebasing: target[count...])))
     }
-  }
-
-  /// The beginning of the content, as much as is put from memory.
-  private func head(
-    _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
-  ) throws(BlobStorageError) -> [UInt8] {
-    try [UInt8](filling: batching.headByteCount, by: read)
   }
 
   /// Content that has ended already needs neither leases nor a pipeline.

@@ -105,7 +105,7 @@ extension WriterSession {
   func synchronizeShared(_ watermark: Watermark) throws(BlobStorageError) {
     // A sync that fails while sealing is reported once, to the thread that seals.
     sealing.wait()
-    if let member = locked({ $0.joinSync(for: watermark) }), !member.wait() {
+    if let member = locked({ $0.syncGroup.join(watermark) }), !member.wait() {
       // The sync may have been another one than the one that failed.
       return try checkNotPoisoned()
     }

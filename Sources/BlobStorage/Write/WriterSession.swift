@@ -265,7 +265,7 @@ package final class WriterSession: Sendable {
         if let epoch { slot?.leave(epoch) }
       }
       publication = try catalog.read { (view) throws(BlobStorageError) in
-        if let slot, try !Tails.canGrow(slot.pack, view) {
+        if let slot, try view.openPack(slot.pack) == nil {
           // A rebuild found the pack damaged and takes no tail of it: from now on each commit settles at once.
           locked { if $0.current?.name == slot.pack { $0.slots[slot.pack] = nil } }
           return .mustWait
@@ -311,7 +311,7 @@ package final class WriterSession: Sendable {
   /// such a catalog takes no tail of the pack.
   private func applyRefused() throws(BlobStorageError) {
     guard let name = locked({ $0.current?.name }),
-      try !catalog.read({ (view) throws(BlobStorageError) in try Tails.canGrow(name, view) })
+      try catalog.read({ (view) throws(BlobStorageError) in try view.openPack(name) == nil })
     else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in
       try appendLock.withLock { (packs) throws(BlobStorageError) in

@@ -63,7 +63,8 @@ package struct WriterState: Sendable {
   var slots: [PackName: LiveTable.Slot] = [:]
   /// A pack whose syncs follow each other closely.
   private var oftenSynced: PackName?
-  private var syncGroup = SyncGroup()
+  /// The threads that need a sync.
+  var syncGroup = SyncGroup()
 
   package init() {}
 
@@ -218,13 +219,6 @@ package struct WriterState: Sendable {
   }
 
   // MARK: Syncs
-
-  /// Adds a thread that needs a sync.
-  ///
-  /// - Returns: nil if the thread leads: it syncs, and then calls ``endSync()``.
-  mutating func joinSync(for watermark: WriterSession.Watermark) -> SyncGroup.Member? {
-    syncGroup.join(watermark)
-  }
 
   /// Ends a leader's turn. Returns the members to wake.
   mutating func endSync() -> (leader: SyncGroup.Member?, durable: [SyncGroup.Member]) {

@@ -212,3 +212,15 @@ struct SpoolAdoption {
     try backend.settle(name)
   }
 }
+
+extension PackScanner {
+  /// Whether the pack is sealed and all of it matches its checksums, payloads included.
+  ///
+  /// - Complexity: reads the whole pack.
+  package func isWhole() throws(BlobStorageError) -> Bool {
+    let listed = try scan { _ in }
+    let found = try scan(verifiesPayloads: true) { _ in }
+    guard listed.isSealed, found.isSealed, listed.gaps.isEmpty, found.gaps.isEmpty else { return false }
+    return listed.recordCount == found.recordCount
+  }
+}

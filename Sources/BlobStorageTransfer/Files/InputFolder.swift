@@ -145,3 +145,20 @@ package final class InputFolder: Sendable {
     return try open(relativePath, through: &trail)
   }
 }
+
+extension InputFile {
+  /// The digest of the bytes of a regular file; where `read(into:)` goes on does not change.
+  func digest(_ algorithm: BlobDigest.Algorithm) throws(BlobStorageError) -> BlobDigest {
+    var digest = DigestStream(algorithm)
+    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 16)
+    defer { buffer.deallocate() }
+    var offset: Int64 = 0
+    while true {
+      try CancellationFlag.check()
+      let count = try read(into: buffer, at: offset)
+      digest.update(UnsafeRawBufferPointer(rebasing: buffer[..<count]).bytes)
+      offset += Int64(count)
+      if count < buffer.count { return digest.finalize() }
+    }
+  }
+}

@@ -1,3 +1,4 @@
+import BlobStorageSharing
 import BlobStorageTestSupport
 import Foundation
 import SystemPackage

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTransfer
 import Synchronization
 import Testing
 

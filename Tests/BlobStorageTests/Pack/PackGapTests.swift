@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageSharing
 import Testing
 
 /// Where a pack ends, what counts as damage of it, and what the second copy in the footer makes good.

@@ -1,3 +1,5 @@
+import BlobStorage
+
 /// Limits how many bytes a loop moves in a second, by making its thread wait. A token bucket, for use by one thread.
 package final class RateLimiter {
   /// What was not used in so long a time may pass at once.

@@ -1,3 +1,5 @@
+import BlobStorage
+
 /// Writes a run: rows in byte order of their keys.
 package struct RowRunWriter {
   /// Bytes after which a block ends.
@@ -107,5 +109,59 @@ package struct RowRunWriter {
     part = (file, Int64(filter.bytes.count))
     try endPart()
     return root
+  }
+}
+
+/// A filter that keys are put into.
+struct RowFilterBuilder {
+  private static let bitCountOfKey = 10
+
+  private(set) var bytes: [UInt8]
+  let lineCount: Int
+
+  /// - Parameter byteCountMax: how long it may get, whatever the number of keys.
+  init(keyCount: Int, byteCountMax: Int) {
+    lineCount = max(
+      1, min(keyCount * Self.bitCountOfKey / 8, byteCountMax) / IndexRoot.filterLineByteCount)
+    bytes = [UInt8](repeating: 0, count: lineCount * IndexRoot.filterLineByteCount)
+  }
+
+  mutating func insert(_ key: UnsafeRawBufferPointer) {
+    let (line, bits) = RowFilter.place(key, lineCount: lineCount)
+    for bit in bits { bytes[line * IndexRoot.filterLineByteCount + Int(bit / 8)] |= 1 << (bit % 8) }
+  }
+
+  /// Sets the checksums.
+  mutating func finish() {
+    let count = IndexRoot.filterLineByteCount - RunBlock.checksumByteCount
+    bytes.withUnsafeMutableBytes { bytes in
+      for start in stride(from: 0, to: bytes.count, by: IndexRoot.filterLineByteCount) {
+        let checksum = CRC32C.checksum(UnsafeRawBufferPointer(rebasing: bytes[start..<start + count]).bytes)
+        bytes.storeBytes(of: checksum.littleEndian, toByteOffset: start + count, as: UInt32.self)
+      }
+    }
+  }
+}
+
+extension ReadTransaction {
+  /// Calls `body` with the rows that an index is made of, in its order. The catalog has all rows itself.
+  package func forEachIndexedRow(
+    _ body: (Table, UnsafeRawBufferPointer, UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    for table in Table.allCases.filter({ $0.isCopied || $0.isIndexed }).sorted(by: {
+      $0.indexNumber < $1.indexNumber
+    }) {
+      try scan(table) { (key, value) throws(BlobStorageError) in
+        try body(table, key, value)
+        return true
+      }
+    }
+  }
+
+  /// How many rows of an index can be looked up by their keys.
+  package func filteredRowCount() throws(BlobStorageError) -> Int {
+    var count = 0
+    for table in Table.allCases where table.isFiltered { count += try self.count(table) }
+    return count
   }
 }
