@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -430,6 +431,22 @@ struct LostPackTests {
         }
       }
     }
+  }
+
+  @Test("A look for the file store goes on when a collection removes a pack meanwhile")
+  func collectedMeanwhile() throws {
+    let lab = try Self.store()
+    let count = try Self.names(lab).count
+    let isFirst = Atomic(true)
+    lab.disk.beforeCalls { [disk = lab.disk] (call) throws(BlobStorageError) in
+      guard call.kind == .open, call.detail.contains(".pack"),
+        isFirst.exchange(false, ordering: .relaxed), let name = call.detail.split(separator: " ").first
+      else { return }
+      try disk.remove(FilePath(String(name)))
+    }
+    #expect(try !Engine.restoreHeader(at: Lab.storePath, environment: lab.environment(lab.disk.process())))
+    lab.disk.beforeCalls(nil)
+    #expect(try Self.names(lab).count == count - 1)
   }
 }
 

@@ -281,7 +281,8 @@ extension StoreFolder {
     var oldest: PackHeader?
     for name in try files.listFiles(packs) {
       guard let pack = PackName(fileName: name) else { continue }
-      let file = try files.open(packs.entry(name), .read)
+      // A collection may have removed it meanwhile.
+      guard let file = try files.openIfThere(packs.entry(name), .read) else { continue }
       defer { file.close() }
       let bytes = try file.bytesThere(at: 0, PackHeader.byteCount)
       guard let header = bytes.withUnsafeBytes({ (raw) -> PackHeader? in try? PackHeader(raw) }),

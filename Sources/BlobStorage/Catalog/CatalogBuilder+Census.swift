@@ -7,15 +7,19 @@ package struct KnownLosses: Sendable, Hashable {
   /// Packs with places that cannot be read, and that may have held refs or drops of any key.
   package var damagedPacks: [PackName] = []
 
+  /// The log of a shared store ends before an entry that this machine has read.
+  package var lacksLog = false
+
   package init() {}
 
-  package var isEmpty: Bool { lostPacks.isEmpty && damagedPacks.isEmpty }
+  package var isEmpty: Bool { lostPacks.isEmpty && damagedPacks.isEmpty && !lacksLog }
 }
 
 extension StoreLosses {
   package init(_ losses: KnownLosses) {
     lostPacks = losses.lostPacks.map(\.description)
     damagedPacks = losses.damagedPacks.map(\.description)
+    lacksLog = losses.lacksLog
   }
 }
 

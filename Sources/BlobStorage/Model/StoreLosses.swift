@@ -7,9 +7,13 @@ public struct StoreLosses: Sendable, Hashable, Codable {
   /// Packs with places that cannot be read. Versions and deletions of any key may have been there.
   public var damagedPacks: [String] = []
 
+  /// The log of a store in a bucket ends before an entry that this machine has read: its end is lost, or the bucket was
+  /// brought back from an older copy. `repair` finds out which.
+  public var lacksLog = false
+
   public init() {}
 
-  public var isEmpty: Bool { lostPacks.isEmpty && damagedPacks.isEmpty }
+  public var isEmpty: Bool { lostPacks.isEmpty && damagedPacks.isEmpty && !lacksLog }
 
   /// What is lost, in a few words; nil when nothing is.
   public var summary: String? {
@@ -20,6 +24,7 @@ public struct StoreLosses: Sendable, Hashable, Codable {
     }
     add(lostPacks, "a pack is missing", "packs are missing")
     add(damagedPacks, "a pack is damaged", "packs are damaged")
+    if lacksLog { parts.append("the end of its log is missing") }
     return parts.isEmpty ? nil : parts.joined(separator: ", ")
   }
 }

@@ -52,6 +52,7 @@ extension Collector {
         SharedNames.collection(kept.state.number), .bytes(kept.bytes), ifAbsent: true)
       try engine.catchUp()
     }
+    guard try backend.log.holds(backend.collections) else { throw store.otherLog }
     // Removed names are never used again.
     for name in backend.lastListing?.leftovers ?? [] { try backend.objects.delete(SharedNames.pack(name)) }
   }

@@ -83,9 +83,20 @@ package struct CollectionLog: Sendable {
     }
   }
 
-  /// Puts a checkpoint of a state that this machine knows, if objects that lead to it are lost.
+  /// Whether this is the log that a state was read from: its last entry is there, or a checkpoint that stands for it. If
+  /// not, the log's end is lost, or the bucket was brought back from an older copy.
+  ///
+  /// - Complexity: a get; a listing and a get more if the entry is another.
+  func holds(_ known: Collections) throws(BlobStorageError) -> Bool {
+    guard known.number > 0 else { return true }
+    if case .entry(_, let link) = try find(known.number), link == known.link { return true }
+    guard let checkpoint = try newestCheckpoint() else { return false }
+    return checkpoint.number > known.number
+      || checkpoint.number == known.number && checkpoint.link == known.link
+  }
+
+  /// Puts a checkpoint of a state that this machine knows, because objects that lead to it are lost.
   func restore(_ known: Collections) throws(BlobStorageError) {
-    if try leads(to: known) { return }
     try putCheckpoint(known)
     // Keeps a collector that slept from taking the number. It follows no entry, so machines look for the checkpoint.
     var entry = Collections()

@@ -85,6 +85,9 @@ extension RemoteBackend {
     var mustRead = true
     for _ in 0..<Self.attemptCountMax {
       let names = try objects.listAll(SharedNames.news, after: SharedNames.change(last)).map(\.name)
+      // The last entry is never deleted.
+      let isThere = log.number == 0 || names.contains { SharedNames.collectionNumber($0) ?? 0 >= log.number }
+      lacksLog.store(!isThere, ordering: .relaxed)
       let (newer, isJump) = try self.log.read(after: log, listed: names)
       // Entries that it has passed over may have said something else.
       guard !isJump, cursor >= newer.horizon || weaknesses.contains(.trustsOldChanges) else { return nil }

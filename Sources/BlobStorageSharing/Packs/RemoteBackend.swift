@@ -20,6 +20,8 @@ package final class RemoteBackend: Backend {
   let index: SharedIndex
   /// The index that a rebuild is about to take.
   private let foundIndex = Mutex<IndexRoot?>(nil)
+  /// Whether the last listing of the log lacked the last entry that was read before.
+  let lacksLog = Atomic<Bool>(false)
   /// Whether packs were removed whose copies only a catalog of all packs finds.
   private let needsAllPacks = Atomic<Bool>(false)
   /// Concurrent requests when many are needed; 0 sends them one by one on the caller's thread.

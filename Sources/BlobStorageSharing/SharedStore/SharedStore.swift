@@ -153,6 +153,7 @@ package final class SharedStore: Sharing {
       if row.isLost { lost.insert(row.name) } else { losses.damagedPacks.append(row.name) }
     }
     losses.lostPacks = lost.sorted()
+    losses.lacksLog = backend.lacksLog.load(ordering: .relaxed)
     losses.damagedPacks.sort()
     return losses
   }
@@ -160,19 +161,36 @@ package final class SharedStore: Sharing {
   // MARK: Verifying
 
   package func restoreLog() throws(BlobStorageError) {
-    try backend.log.restore(try backend.publishedPacks(asksWriters: true).collections)
+    let listing = try backend.publishedPacks(asksWriters: true)
+    let known = listing.collections
+    let (leads, holds) = (try backend.log.leads(to: known), try backend.log.holds(known))
+    if leads, holds { return }
+    // With the log as this machine knows it, the next collection would remove packs that came back.
+    guard listing.leftovers.isEmpty, !leads else {
+      throw BlobStorageError(
+        .corrupted,
+        "\(remote.objects.place) was brought back from an older copy: what this machine knows of it is not so any more."
+          + " Move its state folder \(path) away, and that of every machine that has used the store since.",
+        path: path)
+    }
+    try backend.log.restore(known)
   }
 
   package func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName> {
     let published = rows.filter { $0.durableByteCount > 0 && $0.state != .retired }.map(\.name)
     let listing = try backend.publishedPacks(asksWriters: true)
-    guard try backend.log.leads(to: listing.collections) else {
-      throw BlobStorageError(
-        .corrupted, "The store's log has lost entries that this machine knows: run `blobtool repair`.",
-        path: path)
-    }
+    let leads = try backend.log.leads(to: listing.collections)
+    guard leads, try backend.log.holds(listing.collections) else { throw otherLog }
     return Set(published.filter { listing.packs[$0] == nil && !listing.collections.removed.contains($0) })
       .union(listing.missing)
+  }
+
+  /// The error for a bucket whose log is not the one that this machine has read.
+  var otherLog: BlobStorageError {
+    BlobStorageError(
+      .corrupted,
+      "The log in \(remote.objects.place) lacks entries that this machine has read, so answers may be out of date: run"
+        + " `blobtool repair`.", path: path)
   }
 
   /// Stops relying on what is damaged in a published pack. No machine may change or remove such a pack alone.

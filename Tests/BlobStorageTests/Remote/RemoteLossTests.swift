@@ -387,4 +387,73 @@ struct RemoteLossTests {
     #expect(machines.store.peek(name) == nil)
     try machines.check(["kept": bytes], "after the loss was accepted")
   }
+
+  @Test(
+    "of the end of the log and the packs since: a bucket that was brought back from a copy keeps what it has")
+  func broughtBack() throws {
+    let machines = try SharedMachines()
+    var random = SplitMix64.announced()
+    var expected: [String: [UInt8]] = [:]
+    func put(_ keys: [String]) throws {
+      let engine = try machines.engine("one")
+      for key in keys {
+        let bytes = random.bytes(2_000)
+        _ = try engine.put(key, bytes, PutOptions(durability: .relaxed))
+        expected[key] = bytes
+      }
+      try engine.close()
+    }
+    func command<T>(_ machine: String, _ body: (Engine) throws -> T) throws -> T {
+      let engine = try machines.engine(machine)
+      let result = try body(engine)
+      try engine.close()
+      return result
+    }
+    func collect(_ machine: String) throws -> [GarbageObstacle] {
+      try command(machine) { try $0.collectGarbage(SharedMachines.everything).obstacles }
+    }
+    try put(["a", "b", "c"])
+    try put(["a", "d"])
+    let copy = machines.store.objects
+    var then = expected
+    try command("one") { (engine) throws in _ = try engine.delete(expected.keys.sorted(), .durable) }
+    for _ in 0..<4 { #expect(try collect("collector") == []) }
+    #expect(machines.names("packs/") == [])
+    for name in machines.store.objects.keys where copy[name] == nil { machines.store.set(name, nil) }
+    for (name, bytes) in copy { machines.store.set(name, bytes) }
+    try machines.check(then, "brought back")
+    func refused(_ body: () throws -> Void, _ moment: String) throws {
+      let error = #expect(throws: BlobStorageError.self, "\(moment)") { try body() }
+      #expect(error?.code == .corrupted, "\(moment): \(error?.message ?? "")")
+      try machines.check(then, "\(moment)")
+    }
+    try refused({ _ = try collect("collector") }, "a collection")
+    try command("collector") { (engine) throws in
+      // Its answers are of what comes after.
+      #expect(try engine.keys("", after: nil, limit: 9).isEmpty)
+      try engine.catchUp()
+      #expect(try engine.losses().lacksLog)
+      #expect(try engine.losses().summary != nil)
+      try refused({ _ = try engine.verify() }, "verify")
+      try refused({ _ = try engine.repair() }, "repair")
+      try refused({ _ = try engine.repair(acceptsLosses: true) }, "repair that accepts losses")
+    }
+    // The log gets as long again, with other entries.
+    let numbers = { machines.store.objects.keys.compactMap { SharedNames.collectionNumber($0) }.max() ?? 0 }
+    for round in 0..<2 {
+      try command("new") { (engine) throws in
+        let bytes = random.bytes(3_000)
+        _ = try engine.put("a", bytes, PutOptions())
+        then["a"] = bytes
+      }
+      #expect(try collect("new") == [], "round \(round)")
+    }
+    #expect(numbers() == 4)
+    try refused({ _ = try collect("collector") }, "a collection by one that knows another log")
+    try command("collector") { (engine) throws in
+      try refused({ _ = try engine.repair(acceptsLosses: true) }, "repair by one that knows another log")
+    }
+    #expect(try collect("new") == [])
+    try machines.check(then, "in the end")
+  }
 }
