@@ -83,17 +83,21 @@ extension RemoteBackend {
     guard hasChanges, !isForCollector else { return nil }
     var (last, log, found) = (cursor, collections, [Change]())
     var mustRead = true
-    for _ in 0..<Self.attemptCountMax {
-      let names = try objects.listAll(SharedNames.news, after: SharedNames.change(last)).map(\.name)
+    for attempt in 0..<Self.attemptCountMax {
+      // At first with the change that is known: if it has gone, the bucket was brought back from an older copy.
+      let start = attempt == 0 && last > 0 ? last - 1 : last
+      let names = try objects.listAll(SharedNames.news, after: SharedNames.change(start)).map(\.name)
       // The last entry is never deleted.
       let isThere = log.number == 0 || names.contains { SharedNames.collectionNumber($0) ?? 0 >= log.number }
       lacksLog.store(!isThere, ordering: .relaxed)
       let (newer, isJump) = try self.log.read(after: log, listed: names)
       // Entries that it has passed over may have said something else.
       guard !isJump, cursor >= newer.horizon || weaknesses.contains(.trustsOldChanges) else { return nil }
+      if start < last, last > newer.horizon, !names.contains(SharedNames.change(last)) { return nil }
       let isLogNew = newer.number != log.number
       log = newer
-      let numbers = mustRead || isLogNew ? names.compactMap { SharedNames.changeNumber($0) } : []
+      let numbers =
+        mustRead || isLogNew ? names.compactMap { SharedNames.changeNumber($0) }.filter { $0 > last } : []
       if numbers.isEmpty, !isLogNew {
         raiseLastChange(to: last)
         return partial(found, upTo: last, log)

@@ -456,4 +456,27 @@ struct RemoteLossTests {
     #expect(try collect("new") == [])
     try machines.check(then, "in the end")
   }
+
+  @Test("is found without a look for it where a bucket was brought back from a copy")
+  func olderCopy() throws {
+    let machines = try SharedMachines()
+    func put(_ machine: String, _ keys: [String]) throws {
+      for key in keys {
+        let engine = try machines.engine(machine)
+        _ = try engine.put(key, Array(key.utf8), PutOptions())
+        try engine.close()
+      }
+    }
+    try put("one", ["a", "b"])
+    let copy = machines.store.objects
+    try put("one", ["c", "d", "e", "f"])
+    for name in machines.store.objects.keys where copy[name] == nil { machines.store.set(name, nil) }
+    for (name, bytes) in copy { machines.store.set(name, bytes) }
+    try put("two", ["new 1", "new 2"])
+    let engine = try machines.engine("one")
+    #expect(try engine.losses().lostPacks.count == 4)
+    #expect(try engine.data("new 1", nil) == Data("new 1".utf8))
+    #expect(try engine.data("new 2", nil) == Data("new 2".utf8))
+    try engine.close()
+  }
 }
