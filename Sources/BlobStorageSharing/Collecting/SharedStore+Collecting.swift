@@ -15,6 +15,14 @@ extension SharedStore {
     defer { withExtendedLifetime(lock) {} }
     // Publish first: other machines do not know unpublished drops.
     if !options.isDryRun { try engine.writer.rollOver() }
+    // The collector's own catalog knows nothing of packs that were lost before it could read them.
+    let lost = try losses().lostPacks
+    if !lost.isEmpty {
+      var report = GarbageCollectionReport()
+      report.isDryRun = options.isDryRun
+      report.obstacles = lost.map { .missing($0.description) }
+      return report
+    }
     let report = try withCollector(engine, recompresses: options.recompresses) {
       (own) throws(BlobStorageError) in
       let report = try collect(by: own, engine, options, progress)

@@ -23,6 +23,8 @@ package final class CatchUp: Sendable {
     var unpublished: Set<PackName> = []
     /// Published packs that an earlier listing lacked.
     var lost: Set<PackName> = []
+    /// Packs that were published after the last change that it has.
+    var recent: Set<PackName> = []
     /// The last change whose packs the catalog has; nil if it needs a listing.
     var lastChange: UInt32?
     var nextPack: UInt64
@@ -159,6 +161,13 @@ package final class CatchUp: Sendable {
     let local = Set(try backend.localPackNames().live)
     let published = known.complete.union(known.partial).subtracting(local)
     var listing = try look(known, isFull: isFull, settled.map { ($0, news) })
+    let isNamed = { [listing] (name: PackName) in
+      listing.packs[name] != nil || listing.collections.removed.contains(name) || listing.isFenced(name)
+    }
+    if listing.isPartial, !known.recent.allSatisfy(isNamed) {
+      // Changes have named them: the bucket was brought back from an older copy.
+      listing = try backend.publishedPacks()
+    }
     if !listing.isComplete(for: published.subtracting(known.lost)) {
       // A pack counts as lost only if two listings lack it.
       listing = try backend.publishedPacks()
@@ -327,7 +336,9 @@ package final class CatchUp: Sendable {
       var known = Known(
         lastChange: next > 0 ? UInt32(clamping: next - 1) : nil, nextPack: try transaction.meta(.nextPack),
         state: try catalogState(transaction))
-      for (_, row) in try transaction.packRows() {
+      let settledPack = try transaction.meta(.settledPack)
+      for (number, row) in try transaction.packRows() {
+        if row.durableByteCount > 0, number > settledPack { known.recent.insert(row.name) }
         if row.isLost { known.lost.insert(row.name) }
         if row.durableByteCount == 0 {
           known.unpublished.insert(row.name)
