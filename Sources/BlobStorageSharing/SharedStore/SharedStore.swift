@@ -170,8 +170,8 @@ package final class SharedStore: Sharing {
       throw BlobStorageError(
         .corrupted,
         "\(remote.objects.place) was brought back from an older copy: what this machine knows of it is not so any more."
-          + " Move its state folder \(path) away, and that of every machine that has used the store since.",
-        path: path)
+          + " Move the state folder \(parts.setting.folder.path) away, and that of every machine that has used the store since.",
+        path: parts.setting.folder.path.string)
     }
     try backend.log.restore(known)
   }
