@@ -10,8 +10,8 @@ extension BlobStore {
   /// folder, and only this folder collects garbage, once all writers have acknowledged.
   ///
   /// - Parameter state: This machine's state folder, created if missing.
-  /// - Throws: `storeExists`; `notAStore` if the place holds other objects, or lies in that of another store; or the object store's refusal:
-  ///   `permissionDenied`, `noBucket`, `unreachable`. Then there is no store.
+  /// - Throws: `storeExists`; `notAStore` if the place holds other objects, or lies in that of another store; or the object
+  ///   store's refusal: `permissionDenied`, `noBucket`, `unreachable`. Then there is no store.
   public static func create(
     in place: S3Configuration, state: some PathConvertible, options: StoreOptions = StoreOptions(),
     configuration: StoreConfiguration = StoreConfiguration(),

@@ -145,7 +145,7 @@ struct RowFilterBuilder {
 
 extension ReadTransaction {
   /// Calls `body` with the rows that an index is made of, in its order. The catalog has all rows itself.
-  package func forEachIndexedRow(
+  func forEachIndexedRow(
     _ body: (Table, UnsafeRawBufferPointer, UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     for table in Table.allCases.filter({ $0.isCopied || $0.isIndexed }).sorted(by: {
@@ -159,7 +159,7 @@ extension ReadTransaction {
   }
 
   /// How many rows of an index can be looked up by their keys.
-  package func filteredRowCount() throws(BlobStorageError) -> Int {
+  func filteredRowCount() throws(BlobStorageError) -> Int {
     var count = 0
     for table in Table.allCases where table.isFiltered { count += try self.count(table) }
     return count
