@@ -160,6 +160,7 @@ struct CollectionPlanTests {
       let left = try LostPackTests.names(lab)
       // A power cut before may have lost the new version: then the old one must be there.
       #expect(left.contains(first) && !left.contains(second))
+      #expect(try lab.disk.status(of: Self.reserve) != nil, "it would not have been enough")
       let again = try engine.collectGarbage(Self.everything)
       #expect(again.deletedPackCount == 1)
       let (found, names) = (try lab.observed(engine), try LostPackTests.names(lab))
@@ -539,6 +540,8 @@ struct CollectionPlanTests {
 
   // MARK: Little room
 
+  private static let reserve = FilePath("\(Lab.storePath)/reserve")
+
   /// Leaves so many bytes free on the disk.
   private static func leave(_ byteCount: Int64, _ lab: Lab) throws {
     let all: Int64 = 1 << 40
@@ -556,12 +559,12 @@ struct CollectionPlanTests {
   @Test("is a pack that there is no room to copy, once another has gone")
   func roomLater() throws {
     let lab = try Self.labOfLongChunks()
-    try lab.session { try lab.put($0, [("big", noise(1, 200_000)), ("g1", noise(2, 20_000))]) }
-    try lab.session { try lab.put($0, [("small", noise(3, 10_000)), ("g2", noise(4, 400_000))]) }
+    try lab.session { try lab.put($0, [("big", noise(1, 800_000)), ("g1", noise(2, 20_000))]) }
+    try lab.session { try lab.put($0, [("small", noise(3, 10_000)), ("g2", noise(4, 1_200_000))]) }
     let engine = try lab.open()
     try lab.delete(engine, ["g1", "g2"])
-    // Four fifths of it are enough for the small one and the reserve, and not for the big one.
-    try Self.leave(880_000, lab)
+    // Enough for the small one, and for the big one not even with the reserve.
+    try Self.leave(250_000, lab)
     let report = try engine.collectGarbage(Self.everything)
     #expect(report.obstacles == [] && report.compactedPackCount == 2)
     lab.disk.limit(byteCount: nil)
@@ -573,19 +576,20 @@ struct CollectionPlanTests {
   @Test("is only what needs no room where there is none, and it says how much is missing")
   func noRoom() throws {
     let lab = try Self.labOfLongChunks()
-    try lab.session { try lab.put($0, [("kept", noise(2, 200_000)), ("g1", noise(3, 20_000))]) }
+    try lab.session { try lab.put($0, [("kept", noise(2, 800_000)), ("g1", noise(3, 20_000))]) }
     let first = try #require(try LostPackTests.names(lab).first)
     try lab.session { try lab.put($0, [("g0", noise(1, 50_000))]) }
     let second = try #require(try LostPackTests.names(lab).first { $0 != first })
     let engine = try lab.open()
     try lab.delete(engine, ["g0", "g1"])
-    try Self.leave(800_000, lab)
+    try Self.leave(500_000, lab)
     let error = #expect(throws: BlobStorageError.self) { try engine.collectGarbage(Self.everything) }
     #expect(error?.code == .noSpace)
     let told = error?.message.firstMatch(of: /make room for (\d+) bytes more/)?.output.1
     let missing = try #require(told.flatMap { Int64($0) })
     let (left, rows) = (try LostPackTests.names(lab), try Self.rows(engine))
     #expect(left.contains(first) && !left.contains(second))
+    #expect(try lab.disk.status(of: Self.reserve) != nil, "it would not have been enough")
     #expect(rows.allSatisfy { $0.row.state == .live })
     try Self.leave(lab.disk.availableByteCount(at: FilePath(Lab.storePath)) + missing, lab)
     let report = try engine.collectGarbage(Self.everything)
@@ -593,6 +597,21 @@ struct CollectionPlanTests {
     lab.disk.limit(byteCount: nil)
     let (after, found) = (try LostPackTests.names(lab), try lab.observed(engine))
     #expect(!after.contains(first) && found == lab.model.state)
+    try engine.close()
+  }
+
+  @Test("is a pack that fits into the reserve where no byte is free, and the reserve is put back")
+  func reserve() throws {
+    let lab = try Self.labOfLongChunks()
+    try lab.session { try lab.put($0, [("kept", noise(1, 100_000)), ("g", noise(2, 700_000))]) }
+    let engine = try lab.open()
+    try lab.delete(engine, ["g"])
+    try Self.leave(0, lab)
+    let report = try engine.collectGarbage(Self.everything)
+    #expect(report.obstacles == [] && report.compactedPackCount == 1 && report.freedByteCount > 600_000)
+    #expect(try lab.disk.status(of: Self.reserve)?.byteCount == 512 << 10)
+    let found = try lab.observed(engine)
+    #expect(found == lab.model.state)
     try engine.close()
   }
 

@@ -117,12 +117,16 @@ package struct StoreFolder: Sendable {
   /// reserve back.
   package func withReserve<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     do throws(BlobStorageError) { return try body() } catch {
-      guard error.code == .noSpace, try files.status(of: reserve) != nil else { throw error }
-      // Another process may release it at this moment.
-      try files.removeIfThere(reserve)
+      guard error.code == .noSpace, try hasReserve() else { throw error }
+      try releaseReserve()
     }
     return try body()
   }
+
+  func hasReserve() throws(BlobStorageError) -> Bool { try files.status(of: reserve) != nil }
+
+  /// Gives the reserve free. Another process may do so at this moment.
+  func releaseReserve() throws(BlobStorageError) { try files.removeIfThere(reserve) }
 
   /// Makes the folder of that name if it is missing.
   ///

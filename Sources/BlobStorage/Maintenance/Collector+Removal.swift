@@ -58,59 +58,68 @@ extension Collector {
       doneCount += part.count
     }
     var batch: [Candidate] = []
-    var batchByteCount: Int64 = 0
+    var batchSize = (recordCount: 0, byteCount: Int64(0))
     func compactBatch() throws(BlobStorageError) {
       try compact(batch)
-      (batch, batchByteCount) = ([], 0)
+      (batch, batchSize) = ([], (0, 0))
     }
     // Those that there was no room to copy, until others have gone.
     var delayed: [Candidate] = []
     for candidate in candidates where candidate.content.keptCount > 0 {
       try step("compacting")
-      let byteCount = candidate.content.keptByteCount
-      if !batch.isEmpty, try !hasRoom(batchByteCount + byteCount) { try compactBatch() }
-      guard try hasRoom(byteCount) else {
+      let kept = candidate.content
+      func missing() throws(BlobStorageError) -> Int64 {
+        try missingRoom(batchSize.recordCount + kept.keptCount, batchSize.byteCount + kept.keptByteCount)
+      }
+      if !batch.isEmpty, try missing() > 0 { try compactBatch() }
+      guard try missing() <= 0 else {
         delayed.append(candidate)
         continue
       }
       batch.append(candidate)
-      batchByteCount += byteCount
+      batchSize.recordCount += kept.keptCount
+      batchSize.byteCount += kept.keptByteCount
       doneCount += 1
-      if batchByteCount >= options.batchByteCountMax { try compactBatch() }
+      if batchSize.byteCount >= options.batchByteCountMax { try compactBatch() }
     }
     if !batch.isEmpty { try compactBatch() }
     delayed.sort { $0.content.keptByteCount < $1.content.keptByteCount }
     for (index, candidate) in delayed.enumerated() {
       try step("compacting")
-      guard try hasRoom(candidate.content.keptByteCount) else {
-        throw try noRoom(toCopy: delayed[index...])
-      }
+      try makeRoom(toCopy: delayed[index...])
       try compact([candidate])
       doneCount += 1
     }
   }
 
-  /// Whether copies of that many bytes fit on the disk before the old packs go.
-  private func hasRoom(_ byteCount: Int64) throws(BlobStorageError) -> Bool {
-    try missingRoom(byteCount) <= 0
-  }
-
-  /// How many bytes have to become free on the disk before that many can be copied.
-  private func missingRoom(_ byteCount: Int64) throws(BlobStorageError) -> Int64 {
-    // A footer of tiny records is up to an eighth as long, and the catalog changes.
-    (byteCount + StoreFolder.reserveByteCount) / 4 * 5
+  /// How many bytes have to become free on the disk before so many records can be copied and the old packs go.
+  private func missingRoom(_ recordCount: Int, _ byteCount: Int64) throws(BlobStorageError) -> Int64 {
+    // A footer of tiny records is up to an eighth as long. A record changes up to three pages of the catalog; when they
+    // are many, a few at a time.
+    let pagesByteCount = min(StoreFolder.reserveByteCount, 64 << 10 + Int64(recordCount) * (12 << 10))
+    return byteCount / 4 * 5 + pagesByteCount
       - (try engine.folder.files.availableByteCount(at: engine.folder.packs))
   }
 
+  /// Gives the reserve free if the first of the packs cannot be copied otherwise.
+  ///
   /// - Parameter candidates: the smallest first.
-  private func noRoom(toCopy candidates: ArraySlice<Candidate>) throws(BlobStorageError) -> BlobStorageError {
-    let kept = candidates.lazy.map(\.content.keptByteCount)
-    let freed = candidates.reduce(0) { $0 + $1.content.recordsByteCount } - kept.reduce(0, +)
+  /// - Throws: `noSpace` when it cannot be copied then either; the reserve stays.
+  private func makeRoom(toCopy candidates: ArraySlice<Candidate>) throws(BlobStorageError) {
+    let kept = candidates.lazy.map(\.content)
+    guard let first = kept.first else { return }
+    let missing = try missingRoom(first.keptCount, first.keptByteCount)
+    if missing <= 0 { return }
+    let inReserve = try engine.folder.hasReserve() ? StoreFolder.reserveByteCount : 0
+    if missing <= inReserve { return try engine.folder.releaseReserve() }
+    let freed = kept.reduce(0) { $0 + $1.recordsByteCount - $1.keptByteCount }
     let packs = candidates.count == 1 ? "a pack" : "\(candidates.count) packs"
-    return BlobStorageError(
+    // The next collection, too, writes a little before it comes here.
+    let needed = missing - inReserve + 64 << 10
+    throw BlobStorageError(
       .noSpace,
       "The disk is too full to copy the live records of \(packs), which would free \(freed) bytes: "
-        + "make room for \(max(1, try missingRoom(kept.first ?? 0))) bytes more and collect again.")
+        + "make room for \(needed) bytes more and collect again.")
   }
 
   /// Copies what is live in the packs into a new one, and takes them away once that is on the medium.
