@@ -1,3 +1,5 @@
+import CBlobKernels
+
 /// Identity: the cryptographic hash of plain bytes, with the algorithm that made it.
 ///
 /// 32 bytes, held inline: a digest is copied freely and never allocates. Its text is the algorithm's name,
@@ -75,5 +77,94 @@ extension BlobDigest: Comparable {
       UInt64(bigEndian: words.0), UInt64(bigEndian: words.1), UInt64(bigEndian: words.2),
       UInt64(bigEndian: words.3)
     )
+  }
+}
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
+
+extension BlobDigest {
+  /// The digest of bytes that are in memory, such as `[UInt8]` or `Data`.
+  ///
+  /// - Complexity: one pass; on one core of 2.8 GHz with AVX-512 about 3.6 GB/s by BLAKE3, 0.2 to 0.4 GB/s by
+  ///   SHA-256.
+  public static func of(_ bytes: some ContiguousBytes, by algorithm: Algorithm = .blake3) -> BlobDigest {
+    bytes.withUnsafeBytes { of($0.bytes, by: algorithm) }
+  }
+
+  /// The digest of these bytes.
+  package static func of(_ bytes: RawSpan, by algorithm: Algorithm) -> BlobDigest {
+    switch algorithm {
+    case .blake3:
+      BlobDigest(.blake3) { target in bytes.withUnsafeBytes { bs_blake3($0.baseAddress, $0.count, target) } }
+    case .sha256: SHA256State.digest(of: bytes)
+    }
+  }
+
+  /// What `body` writes into the 32 bytes it is given.
+  init(_ algorithm: Algorithm, into body: (UnsafeMutablePointer<UInt8>) -> Void) {
+    var words: Words = (0, 0, 0, 0)
+    withUnsafeMutablePointer(to: &words) { pointer in
+      pointer.withMemoryRebound(to: UInt8.self, capacity: Self.byteCount) { body($0) }
+    }
+    self.init(algorithm: algorithm, words: words)
+  }
+}
+
+extension BlobDigest.Algorithm {
+  /// The name in a digest's text.
+  public var name: String {
+    switch self {
+    case .blake3: "blake3"
+    case .sha256: "sha256"
+    }
+  }
+
+  /// The algorithm of that name, or nil.
+  public init?(name: some StringProtocol) {
+    guard let found = Self.allCases.first(where: { $0.name == name }) else { return nil }
+    self = found
+  }
+}
+
+extension BlobDigest: LosslessStringConvertible {
+  /// Reads `blake3:` or `sha256:` and 64 hexadecimal digits of either case; nil for anything else.
+  public init?(_ text: String) {
+    guard let colon = text.utf8.firstIndex(of: UInt8(ascii: ":")),
+      let algorithm = Algorithm(name: text[..<colon])
+    else { return nil }
+    self.init(algorithm: algorithm, hex: text[text.utf8.index(after: colon)...])
+  }
+
+  /// Reads 64 hexadecimal digits of either case; nil for anything else.
+  public init?(algorithm: Algorithm, hex: some StringProtocol) {
+    guard hex.utf8.count == 2 * Self.byteCount, let bytes = Hex.bytes(hex) else { return nil }
+    self = bytes.withUnsafeBytes { BlobDigest(algorithm: algorithm, bytes: $0) }
+  }
+
+  /// The 64 lower-case digits alone.
+  public var hex: String { withUnsafeBytes { Hex.text($0) } }
+
+  public var description: String { algorithm.name + ":" + hex }
+}
+
+extension BlobDigest: Codable {
+  /// Reads its text.
+  public init(from decoder: any Decoder) throws {
+    let container = try decoder.singleValueContainer()
+    let text = try container.decode(String.self)
+    guard let digest = BlobDigest(text) else {
+      throw DecodingError.dataCorruptedError(in: container, debugDescription: "not a digest: \(text)")
+    }
+    self = digest
+  }
+
+  /// Writes its text.
+  public func encode(to encoder: any Encoder) throws {
+    var container = encoder.singleValueContainer()
+    try container.encode(description)
   }
 }

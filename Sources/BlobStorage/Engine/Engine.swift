@@ -343,4 +343,124 @@ extension Engine {
       progress?(report)
     }
   }
+
+  /// Runs `body`, and records what `event` makes of its result, if someone wants to know.
+  func measured<T>(
+    _ body: () throws(BlobStorageError) -> T, _ event: (T, Duration) -> StoreEvent?
+  ) throws(BlobStorageError) -> T {
+    guard let metrics else { return try body() }
+    let start = ContinuousClock.now
+    let result = try body()
+    if let event = event(result, .now - start) { metrics.record(event) }
+    return result
+  }
+
+  func record(_ data: Data?, since start: ContinuousClock.Instant) {
+    guard let data, let metrics else { return }
+    metrics.record(.read(byteCount: Int64(data.count), duration: .now - start))
+  }
+}
+
+extension StoreEvent {
+  static func put(_ results: [PutResult], _ duration: Duration) -> StoreEvent {
+    .put(
+      byteCount: results.reduce(0) { $0 + $1.version.byteCount },
+      newByteCount: results.reduce(0) { $0 + $1.newByteCount },
+      storedByteCount: results.reduce(0) { $0 + $1.storedByteCount }, duration: duration)
+  }
+}
+
+/// A version of an internal key.
+package struct InternalVersion: Sendable {
+  package let key: [UInt8]
+  package let stamp: Stamp
+  package let row: VersionRow
+}
+
+/// Records that the store keeps under internal keys. They are blobs like any others: gc, verify, copies and rebuilds need
+/// to know nothing of what is in them.
+extension Engine {
+  /// The current versions of the internal keys that begin so, or all versions.
+  package func internalVersions(
+    _ prefix: [UInt8] = InternalKey.prefix, includesArchived: Bool = false
+  ) throws(BlobStorageError) -> [InternalVersion] {
+    try checkOpen()
+    return try catalog.read { (transaction) throws(BlobStorageError) in
+      var found: [InternalVersion] = []
+      try transaction.forEachKey(prefix: prefix, after: nil) { (key, name) throws(BlobStorageError) in
+        if includesArchived {
+          for version in try transaction.versions(of: name) {
+            found.append(InternalVersion(key: key, stamp: version.stamp, row: version.row))
+          }
+        } else if let current = name.current {
+          found.append(InternalVersion(key: key, stamp: current.stamp, row: current.row))
+        }
+        return true
+      }
+      return found
+    }
+  }
+
+  /// Stores a record under an internal key.
+  ///
+  /// - Throws: `limitExceeded` if the metadata are too long.
+  package func putInternal(
+    _ key: [UInt8], _ content: BlobContent, metadata: [UInt8] = [], _ durability: Durability = .durable
+  ) throws(BlobStorageError) {
+    try checkOpen()
+    let options = PutOptions(durability: durability, metadata: metadata)
+    try MemoryPut.check(options)
+    let watermark: WriterSession.Watermark?
+    if case .data(let data) = content, data.count <= MemoryPut.byteCountMax {
+      watermark = try memoryPut.commit(key, data, options).1
+    } else {
+      watermark = try streamPut(options).run(key, content).1
+    }
+    try makeDurable(durability, watermark)
+  }
+
+  /// Drops records under internal keys.
+  package func dropInternal(_ keys: [[UInt8]]) throws(BlobStorageError) {
+    guard !keys.isEmpty else { return }
+    try checkOpen()
+    _ = try drop(keys, keeping: nil, .durable)
+  }
+
+  /// All holds on keys and states.
+  package func keyHolds() throws(BlobStorageError) -> [KeyHold] {
+    try checkOpen()
+    return try catalog.read { (transaction) throws(BlobStorageError) in try transaction.keyHolds() }
+  }
+
+  /// - Throws: `held` if a hold protects one of the keys.
+  func checkHolds(on keys: [[UInt8]]) throws(BlobStorageError) {
+    for (key, hold) in zip(keys, try holds(on: keys)) { if let hold { throw hold.refusal(of: key) } }
+  }
+
+  /// The hold that protects each of some keys; nil where none does.
+  package func holds(on keys: [[UInt8]]) throws(BlobStorageError) -> [KeyHold?] {
+    try checkOpen()
+    return try catalog.read { (transaction) throws(BlobStorageError) in
+      let holds = try transaction.keyHolds()
+      return try keys.map { (key) throws(BlobStorageError) in try transaction.hold(on: key, among: holds) }
+    }
+  }
+
+  /// - Throws: `held` if a hold protects a key that begins so.
+  func checkHolds(onPrefix prefix: [UInt8]) throws(BlobStorageError) {
+    for hold in try keyHolds() where hold.prefix.starts(with: prefix) || prefix.starts(with: hold.prefix) {
+      let longer = hold.prefix.count > prefix.count ? hold.prefix : prefix
+      try catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.forEachKey(prefix: longer, after: nil) { (key, _) throws(BlobStorageError) in
+          if try transaction.hold(on: key, among: [hold]) == nil { return true }
+          throw hold.refusal(of: key)
+        }
+      }
+    }
+  }
+
+  /// The keys that no hold protects.
+  package func withoutHeld(_ keys: [[UInt8]]) throws(BlobStorageError) -> [[UInt8]] {
+    zip(keys, try holds(on: keys)).filter { $0.1 == nil }.map(\.0)
+  }
 }

@@ -175,3 +175,300 @@ struct Repairer {
     return try engine.backend.setAsidePack(name)
   }
 }
+
+/// What only the catalog still knows: it may have been made before a record was damaged.
+extension Repairer {
+  private static let keyCountOfPage = 500
+  private static let recordCountOfCommit = 1_000
+  private static let chunkCountOfPage = 10_000
+
+  /// Writes a record for every version that the catalog shows or hides and the packs would not. So a catalog that is
+  /// rebuilt from the packs gives the same answers.
+  ///
+  /// Other processes may write meanwhile. What they have written since is restored in vain, and changes nothing.
+  ///
+  /// - Returns: false when the catalog could not be read.
+  func restoreKnownState() throws(BlobStorageError) -> Bool {
+    var isRestored = true
+    let session = engine.newSession()
+    do throws(BlobStorageError) {
+      try engine.catalog.withSecond { (environment) throws(BlobStorageError) in
+        try engine.builder.fillWithoutRecovery(environment)
+      } _: { (known, packs) throws(BlobStorageError) in
+        var last: [UInt8]?
+        repeat {
+          try CancellationFlag.check()
+          let (records, end) = try Self.page(known, packs, after: last)
+          if !records.isEmpty { try write(records, to: session) }
+          last = end
+        } while last != nil
+        try restoreChunks(known, packs, session)
+        try restoreManifests(known, packs, session)
+      }
+    } catch {
+      guard error.code == .catalogDamaged else { throw error }
+      isRestored = false
+      engine.logger.warning(
+        "What only the catalog knows cannot be read.", metadata: ["reason": "\(error.message)"])
+    }
+    try session.rollOver()
+    return isRestored
+  }
+
+  /// What is to be written for the keys of one page, and the page's last key; nil behind the last page.
+  private static func page(
+    _ known: Environment, _ packs: Environment, after last: [UInt8]?
+  ) throws(BlobStorageError) -> (records: [PackRecord.Content], end: [UInt8]?) {
+    var records: [PackRecord.Content] = []
+    var keyCount = 0
+    var end: [UInt8]?
+    try known.read { (known) throws(BlobStorageError) in
+      try packs.read { (packs) throws(BlobStorageError) in
+        try known.forEachKey(prefix: [], after: last, includesHidden: true, includesInternal: true) {
+          (key, row) throws(BlobStorageError) in
+          records += try Self.records(key, row, known, packs)
+          keyCount += 1
+          end = keyCount == keyCountOfPage ? key : nil
+          return end == nil
+        }
+      }
+    }
+    return (records, end)
+  }
+
+  /// Refs for versions of a key that the packs do not have, and drops for those that nothing in the packs hides.
+  private static func records(
+    _ key: [UInt8], _ row: NameRow, _ known: ReadTransaction, _ packs: ReadTransaction
+  ) throws(BlobStorageError) -> [PackRecord.Content] {
+    let name = try packs.nameRow(key)
+    var records: [PackRecord.Content] = []
+    try known.forEachVersion(of: row) { (known) throws(BlobStorageError) in
+      let (stamp, version) = (known.stamp, known.row)
+      if let name {
+        if let found = try packs.versionRow(of: name, stamp),
+          !found.digest.isUnknown || version.digest.isUnknown
+        {
+          return true
+        }
+        if try packs.maskRow(of: name, stamp) != nil { return true }
+      }
+      records.append(
+        .ref(
+          RefRecord(
+            key: key, version: stamp, replaced: .none, digest: version.digest, byteCount: version.byteCount,
+            created: version.created, metadata: version.metadata)))
+      return true
+    }
+    guard let name else { return records }
+    var hidden: [Stamp] = []
+    try known.forEachHidden(of: row) { (stamp) throws(BlobStorageError) in
+      if try packs.versionRow(of: name, stamp) != nil { hidden.append(stamp) }
+    }
+    for versions in hidden.parts(of: BlobLimits.dropVersionCountMax) {
+      records.append(
+        .drop(DropRecord(key: key, stamp: versions[versions.startIndex], versions: Array(versions))))
+    }
+    return records
+  }
+
+  /// Stores chunks again whose records the packs do not list any more, if they can still be read.
+  private func restoreChunks(
+    _ known: Environment, _ packs: Environment, _ session: WriterSession
+  ) throws(BlobStorageError) {
+    var last: BlobDigest?
+    repeat {
+      try CancellationFlag.check()
+      var missing: [BlobDigest] = []
+      last = try known.read { (known) throws(BlobStorageError) -> BlobDigest? in
+        try packs.read { (packs) throws(BlobStorageError) -> BlobDigest? in
+          var end: BlobDigest?
+          var count = 0
+          try known.forEachChunk(after: last) { (digest, _) throws(BlobStorageError) in
+            if try packs.chunkRow(digest) == nil { missing.append(digest) }
+            count += 1
+            end = count == Self.chunkCountOfPage ? digest : nil
+            return end == nil
+          }
+          return end
+        }
+      }
+      for digest in missing {
+        guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue }
+        let record = ChunkRecord(
+          digest: digest, plainByteCount: plain.count, codecNumber: CodecKind.none.rawValue, features: nil)
+        try session.append(.chunk(record), payload: plain.span.bytes)
+      }
+      if !missing.isEmpty { _ = try session.commit(on: []) { _ in } }
+    } while last != nil
+  }
+
+  /// The same for manifests.
+  private func restoreManifests(
+    _ known: Environment, _ packs: Environment, _ session: WriterSession
+  ) throws(BlobStorageError) {
+    var missing: [BlobDigest] = []
+    try known.read { (known) throws(BlobStorageError) in
+      try packs.read { (packs) throws(BlobStorageError) in
+        try known.forEachManifest {
+          (digest, _) throws(BlobStorageError) in
+          if try packs.manifestRow(digest) == nil { missing.append(digest) }
+          return true
+        }
+      }
+    }
+    for digest in missing {
+      do throws(BlobStorageError) {
+        guard let layout = try engine.blobs.layout(digest) else { continue }
+        _ = try session.commit { (commit) throws(BlobStorageError) in
+          _ = try commit.appendManifest(of: layout, unlessThere: false)
+        }
+      } catch { guard error.code == .corrupted else { throw error } }
+    }
+  }
+
+  private func write(
+    _ records: [PackRecord.Content], to session: WriterSession
+  ) throws(BlobStorageError) {
+    for part in records.parts(of: Self.recordCountOfCommit) {
+      _ = try session.commit { (commit) throws(BlobStorageError) in
+        for content in part { try commit.append(content) }
+      }
+    }
+  }
+}
+
+/// A version that cannot be read.
+struct LostVersion {
+  /// Also an internal one, which reports call by another name.
+  var key: [UInt8]
+  var report: UnreadableVersion
+}
+
+/// Accepts a loss: drops versions that cannot be read, unless the same bytes were put again meanwhile.
+extension Repairer {
+  private static let dropCountOfCommit = 1_000
+  /// How often a version is examined while other processes keep changing its chunks.
+  private static let lookCountMax = 8
+
+  /// What a blob lacks, by what the catalog says of it.
+  private struct Lack {
+    var layout: KnownLayout
+    var needs: [DamageSearch.Need]
+  }
+
+  /// Which record of the catalog in use says what a blob is made of. What that record says never changes.
+  private struct KnownLayout: Equatable {
+    var generation: String?
+    var chunk: Place?
+    var isSuspect: Bool
+    var manifest: Place?
+
+    init(
+      _ blob: BlobDigest, generation: String?, _ transaction: ReadTransaction
+    ) throws(BlobStorageError) {
+      self.generation = generation
+      let row = try transaction.chunkRow(blob)
+      chunk = row?.place
+      isSuspect = row?.isSuspect ?? false
+      manifest = try transaction.manifestRow(blob)?.place
+    }
+  }
+
+  /// Drops versions that cannot be read, so that their keys answer with the newest version that can be.
+  ///
+  /// Other processes write meanwhile, and the missing bytes may have been put again. So each version is examined again,
+  /// and the commit that drops it checks that it still lacks the same. No other process can write in between.
+  ///
+  /// - Parameter lost: chunks that were there and damaged.
+  /// - Returns: the versions that were dropped, and those that stay because other processes kept changing them.
+  func drop(
+    _ versions: [LostVersion], lost: Set<BlobDigest>
+  ) throws(BlobStorageError) -> (dropped: [LostVersion], left: [LostVersion]) {
+    let session = engine.newSession()
+    var dropped: [LostVersion] = []
+    var left: [LostVersion] = []
+    for part in versions.parts(of: Self.dropCountOfCommit) {
+      var waiting = Array(part)
+      for _ in 0..<Self.lookCountMax where !waiting.isEmpty {
+        // Not inside the commit, for which all other writers wait: a long blob has many lists.
+        let lacks = try lacks(waiting, lost)
+        let found = waiting.filter { lacks[$0.report.digest] != nil }
+        waiting = []
+        guard !found.isEmpty else { break }
+        let (gone, changed) = try session.commit { (commit) throws(BlobStorageError) in
+          var gone: [LostVersion] = []
+          var changed: [LostVersion] = []
+          for version in found {
+            let digest = version.report.digest
+            guard let lack = lacks[digest], try isStillThere(lack, digest, lost, commit.transaction)
+            else {
+              changed.append(version)
+              continue
+            }
+            try commit.drop([version.report.version.stamp], of: version.key)
+            gone.append(version)
+          }
+          return (gone, changed)
+        }.result
+        dropped += gone
+        waiting = changed
+      }
+      left += waiting
+    }
+    try session.rollOver()
+    return (dropped, left)
+  }
+
+  /// What the blobs of these versions lack; those that lack nothing are left out.
+  private func lacks(
+    _ versions: [LostVersion], _ lost: Set<BlobDigest>
+  ) throws(BlobStorageError) -> [BlobDigest: Lack] {
+    let search = DamageSearch(engine)
+    var lacks: [BlobDigest: Lack] = [:]
+    var known: Set<BlobDigest> = []
+    for version in versions where known.insert(version.report.digest).inserted {
+      try CancellationFlag.check()
+      let blob = version.report.digest
+      // In this order, so that the commit notices later changes.
+      let generation = engine.catalog.generation
+      let layout = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try KnownLayout(blob, generation: generation, transaction)
+      }
+      let needs = try search.needs(of: blob) { lost.contains($0) }
+      let missing = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        var missing: [DamageSearch.Need] = []
+        for need in needs where try isMissing(need, of: blob, lost, transaction) { missing.append(need) }
+        return missing
+      }
+      if !missing.isEmpty { lacks[blob] = Lack(layout: layout, needs: missing) }
+    }
+    return lacks
+  }
+
+  /// Whether a blob still lacks the same. Called inside a write transaction, during which no process rebuilds the
+  /// catalog.
+  private func isStillThere(
+    _ lack: Lack, _ blob: BlobDigest, _ lost: Set<BlobDigest>, _ transaction: ReadTransaction
+  ) throws(BlobStorageError) -> Bool {
+    guard try KnownLayout(blob, generation: engine.catalog.generation, transaction) == lack.layout else {
+      return false
+    }
+    for need in lack.needs where try isMissing(need, of: blob, lost, transaction) { return true }
+    return false
+  }
+
+  private func isMissing(
+    _ need: DamageSearch.Need, of blob: BlobDigest, _ lost: Set<BlobDigest>, _ transaction: ReadTransaction
+  ) throws(BlobStorageError) -> Bool {
+    // Stored again, it may have another base, or none.
+    if let dependent = need.dependent, try transaction.chunkRow(dependent)?.base != need.digest {
+      return false
+    }
+    if let row = try transaction.chunkRow(need.digest), !row.isSuspect || !lost.contains(need.digest) {
+      return false
+    }
+    // What is not there as one chunk, or is damaged, may be there in several.
+    if need.digest != blob { return true }
+    return try transaction.manifestRow(blob) == nil
+  }
+}

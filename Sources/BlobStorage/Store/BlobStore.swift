@@ -176,383 +176,103 @@ public final class BlobStore: Sendable {
 }
 
 extension BlobStore {
-  // MARK: Reading
-
-  /// The bytes of a key's current or named version; nil when there is none.
+  /// Collects garbage: removes what no version needs. Safe at any time beside readers and writers of any process.
   ///
-  /// A blob of one chunk and up to 64 KiB that is in the page cache is read on the caller's thread, without a hop to
-  /// another.
+  /// A store with a cache is trimmed first by `trimAndCollectGarbage` of `BlobStorageCache`.
   ///
-  /// - Throws: `corrupted` when the bytes are damaged or missing. See ``Verification``.
-  public func data(
-    forKey key: String, version: BlobVersion.ID? = nil, verification: Verification = .digest
-  ) async throws(BlobStorageError) -> Data? {
-    let start = engine.metrics == nil ? nil : ContinuousClock.now
-    var data = engine.dataAtOnce(key, version, verification)
-    if data == nil {
-      data = try await run { (engine) throws(BlobStorageError) in try engine.data(key, version, verification)
+  /// - Throws: `busy` when another process has been collecting for longer than `options.timeout`.
+  public func collectGarbage(
+    _ options: GarbageCollectionOptions = GarbageCollectionOptions(), progress: ProgressHandler? = nil
+  ) async throws(BlobStorageError) -> GarbageCollectionReport {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.watched("gc", progress) { (progress) throws(BlobStorageError) in
+        try engine.collectGarbage(options, progress: progress)
       }
     }
-    if let start { engine.record(data ?? nil, since: start) }
-    return data ?? nil
   }
 
-  /// The bytes with that digest; nil when the store has no such blob.
-  public func data(
-    for digest: BlobDigest, verification: Verification = .digest
-  ) async throws(BlobStorageError) -> Data? {
-    let start = engine.metrics == nil ? nil : ContinuousClock.now
-    var data = engine.dataAtOnce(digest, verification)
-    if data == nil {
-      data = try await run { (engine) throws(BlobStorageError) in try engine.data(digest, verification) }
-    }
-    if let start { engine.record(data ?? nil, since: start) }
-    return data ?? nil
-  }
-
-  /// Opens a key's current or named version for random access; nil when there is none.
+  /// Reads everything back and checks each checksum and digest. Damage is in the report, not thrown.
   ///
-  /// The version stays readable until the reader is closed, even if it is dropped and collected.
-  public func reader(
-    forKey key: String, version: BlobVersion.ID? = nil
-  ) async throws(BlobStorageError) -> BlobReader? {
-    let pool = pool
-    return try await run { (engine) throws(BlobStorageError) in
-      try engine.openBlob(key, version).map { BlobReader(blob: $0, pool: pool) }
-    }
-  }
-
-  /// Opens the blob with that digest; nil when the store does not have it.
-  public func reader(for digest: BlobDigest) async throws(BlobStorageError) -> BlobReader? {
-    let pool = pool
-    return try await run { (engine) throws(BlobStorageError) in
-      try engine.openBlob(digest).map { BlobReader(blob: $0, pool: pool) }
-    }
-  }
-
-  /// Whether the store has a blob with that digest. Unless a version or a hold has it, gc may remove it at any time.
-  ///
-  /// - Complexity: a lookup; a blob of several chunks takes one read.
-  public func contains(_ digest: BlobDigest) async throws(BlobStorageError) -> Bool {
-    try await run { (engine) throws(BlobStorageError) in try engine.contains(digest) }
-  }
-
-  /// The current version of a key, or nil.
-  public func currentVersion(of key: String) async throws(BlobStorageError) -> BlobVersion? {
-    try await run { (engine) throws(BlobStorageError) in try engine.version(key, nil) }
-  }
-
-  /// A version by its ID, or nil.
-  public func version(
-    _ id: BlobVersion.ID, of key: String
-  ) async throws(BlobStorageError) -> BlobVersion? {
-    try await run { (engine) throws(BlobStorageError) in try engine.version(key, id) }
-  }
-
-  /// All versions of a key, newest first; empty when there is no such key.
-  ///
-  /// - Complexity: memory for each version.
-  public func versions(of key: String) async throws(BlobStorageError) -> [BlobVersion] {
-    try await run { (engine) throws(BlobStorageError) in try engine.versions(key) }
-  }
-
-  /// All current versions of a key. They stay readable until the history is closed.
-  ///
-  /// - Complexity: writes a lease for each version.
-  public func history(of key: String) async throws(BlobStorageError) -> VersionHistory {
-    let pool = pool
-    return try await run { (engine) throws(BlobStorageError) in
-      VersionHistory(versions: try engine.holdVersions(key), engine: engine, pool: pool)
-    }
-  }
-
-  /// Up to `limit` keys that begin with `prefix` and come after `after`, in byte order.
-  public func keys(
-    prefix: String = "", after: String? = nil, limit: Int
-  ) async throws(BlobStorageError) -> [KeyEntry] {
-    try await run { (engine) throws(BlobStorageError) in try engine.keys(prefix, after: after, limit: limit) }
-  }
-
-  /// All keys that begin with `prefix`, in byte order, fetched a page at a time.
-  ///
-  /// Keys that are put or dropped meanwhile may be missing. Every other key appears once. Its iterator throws what
-  /// ``keys(prefix:after:limit:)`` throws.
-  public func keys(prefix: String = "") -> KeySequence { KeySequence(store: self, prefix: prefix) }
-
-  // MARK: Changing
-
-  /// Stores bytes as the current version of a key.
+  /// Records in the folder which packs were found undamaged, and when. In a folder that cannot be written it does not.
   ///
   /// - Parameters:
-  ///   - content: the bytes, a file, an open descriptor or a closure.
-  ///   - key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
-  ///   - options: durability, condition, codec, metadata, and what happens to the previous version.
-  ///   - progress: receives the bytes of long content that were read, and the total if it is known.
-  /// - Throws: `invalidArgument`, `conditionFailed`, `sourceFailed`, `noSpace`, `busy`, `poisoned`, `io`, `cancelled`;
-  ///   the key is then unchanged. In a bucket, a durable put also throws if publishing fails, and `cancelled` while it
-  ///   waits. Then this machine keeps the new version and publishes it later.
-  /// - Durability: as `options` says, including every chunk that the blob shares with others.
-  /// - Complexity: memory is bounded for any length. A small blob takes one append and, if durable, one sync.
-  @discardableResult
-  public func put(
-    _ content: BlobContent, forKey key: String, options: PutOptions = PutOptions(),
+  ///   - depth: how much is read.
+  ///   - share: the part of the store to read; nil for all of it. What is missing is always looked for.
+  ///   - maximumAge: reads only packs that were not found undamaged within that time on this machine, or have changed
+  ///     since. Nil for all packs. The structure is no verification in this sense, and blobs are always compared.
+  ///   - progress: receives the bytes that were read, and the total.
+  public func verify(
+    _ depth: VerificationDepth = .chunks, share: VerificationShare? = nil, maximumAge: Duration? = nil,
     progress: ProgressHandler? = nil
-  ) async throws(BlobStorageError) -> PutResult {
+  ) async throws(BlobStorageError) -> VerificationReport {
     try await run { (engine) throws(BlobStorageError) in
-      try Self.put(engine, key, content, options, progress)
+      try engine.watched("verify", progress) { (progress) throws(BlobStorageError) in
+        try Verifier(engine, progress).run(depth, share, maximumAge: maximumAge)
+      }
     }
   }
 
-  static func put(
-    _ engine: Engine, _ key: String, _ content: BlobContent, _ options: PutOptions,
-    _ progress: ProgressHandler?
-  ) throws(BlobStorageError) -> PutResult {
-    if case .data = content { return try engine.put(key, content, options, progress) }
-    return try engine.watched("put", on: key, byteCountMin: 16 << 20, progress) {
-      (progress) throws(BlobStorageError) in try engine.put(key, content, options, progress)
-    }
-  }
-
-  /// Stores bytes as the current version of a key.
+  /// Rebuilds the catalog from the packs. Saves the whole records of damaged packs and sets those packs aside, so that
+  /// the next put of the same bytes heals what was lost.
   ///
-  /// - Parameters:
-  ///   - key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
-  ///   - data: the bytes.
-  ///   - archivingCurrent: whether the previous version stays in the key's history. By default it is dropped.
-  ///   - durability: how safe the change is on return.
-  /// - Throws: what ``put(_:forKey:options:progress:)`` throws; the key is then unchanged.
-  @discardableResult
-  public func set(
-    _ key: String, to data: Data, archivingCurrent: Bool = false, durability: Durability = .durable
-  ) async throws(BlobStorageError) -> PutResult {
-    let options = PutOptions(
-      durability: durability, replacement: archivingCurrent ? .archiveCurrent : .replaceCurrent)
-    return try await put(.data(data), forKey: key, options: options)
-  }
-
-  /// The same with options, which say how durable it is.
-  @discardableResult
-  public func set(
-    _ key: String, to data: Data, options: PutOptions
-  ) async throws(BlobStorageError) -> PutResult {
-    try await put(.data(data), forKey: key, options: options)
-  }
-
-  /// Stores several blobs in one commit: all of them or none. Meant for many small ones.
+  /// `acceptsLosses` accepts losses for good: it drops versions that cannot be read. Their keys then answer with the
+  /// version before, if there is one, and ``losses()`` is empty.
   ///
-  /// Ignores the metadata and media type of `options`, because each item has its own.
-  ///
-  /// - Returns: one result per item, in their order.
-  /// - Throws: `limitExceeded` for an item of more than 16 MiB or a batch that is too long for one commit;
-  ///   `conditionFailed`. Nothing was changed.
-  /// - Complexity: the items are in memory. They take one append and, if durable, one sync together.
-  @discardableResult
-  public func put(
-    _ items: [PutItem], options: PutOptions = PutOptions()
-  ) async throws(BlobStorageError) -> [PutResult] {
-    try await run { (engine) throws(BlobStorageError) in try engine.put(items, options) }
-  }
-
-  /// Makes several changes in one commit: all of them or none. A batch of deletions succeeds on a full disk.
-  ///
-  /// There is at most one change for each key.
-  ///
-  /// - Returns: for each change, in their order, what a put stored, and nil for a deletion.
-  /// - Throws: `conditionFailed` when a condition does not hold; `invalidArgument` for conditions in a store in a
-  ///   bucket.
-  @discardableResult
-  public func apply(
-    _ changes: [BlobChange], durability: Durability = .durable
-  ) async throws(BlobStorageError) -> [PutResult?] {
-    try await run { (engine) throws(BlobStorageError) in try engine.change(changes, durability) }
-  }
-
-  /// Drops keys with all their versions, in one commit. Succeeds on a full disk.
-  ///
-  /// - Returns: the number of keys that existed.
-  @discardableResult
-  public func delete(
-    _ keys: [String], durability: Durability = .durable
-  ) async throws(BlobStorageError) -> Int {
-    try await run { (engine) throws(BlobStorageError) in try engine.delete(keys, durability) }
-  }
-
-  /// Drops a key with all its versions; false when it did not exist.
-  ///
-  /// - Throws: `conditionFailed` when `condition` does not hold.
-  @discardableResult
-  public func delete(
-    _ key: String, if condition: ChangeCondition = .always, durability: Durability = .durable
-  ) async throws(BlobStorageError) -> Bool {
+  /// - Durability: the acceptance is on the medium on return.
+  public func repair(
+    acceptsLosses: Bool = false, progress: ProgressHandler? = nil
+  ) async throws(BlobStorageError) -> RepairReport {
     try await run { (engine) throws(BlobStorageError) in
-      try engine.delete([key], durability, if: condition) > 0
+      try engine.watched("repair", progress) { (progress) throws(BlobStorageError) in
+        try Repairer(engine, progress).run(acceptsLosses: acceptsLosses)
+      }
     }
   }
 
-  /// Drops every key that begins with `prefix`, some thousand in a commit. If it fails, some may be gone.
+  /// The losses that were not accepted. While there are any, answers may be out of date.
   ///
-  /// - Returns: the number of keys that existed.
-  /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake: ``deleteAllKeys(durability:)``
-  ///   drops every key.
-  @discardableResult
-  public func delete(
-    prefix: String, durability: Durability = .durable
-  ) async throws(BlobStorageError) -> Int {
-    try await run { (engine) throws(BlobStorageError) in
-      try engine.delete(prefix: Engine.nonempty(prefix, elseSay: "deleteAllKeys()"), durability)
+  /// Of a store in a bucket it says what this machine knows; ``verify(_:share:maximumAge:progress:)`` looks again.
+  public func losses() async throws(BlobStorageError) -> StoreLosses {
+    try await run { (engine) throws(BlobStorageError) in try engine.losses() }
+  }
+
+  /// Restores the file `store` of a store's folder if it is missing, damaged or another store's, so that the store can
+  /// be opened. False when the file was right.
+  ///
+  /// - Throws: `noStore`, `notAStore` when no pack says what the file contained.
+  public static func restoreStoreFile(at path: some PathConvertible) async throws(BlobStorageError) -> Bool {
+    let path = try path.pathText()
+    return try await OperationPool.shared.run { () throws(BlobStorageError) in
+      try Engine.restoreHeader(at: path)
     }
   }
 
-  /// Drops every key, some thousand in a commit. If it fails, some may be gone.
+  /// The long work that processes, this one included, currently do on the store at a path: imports, exports,
+  /// collections, verifications, and long puts.
   ///
-  /// - Returns: the number of keys that existed.
-  @discardableResult
-  public func deleteAllKeys(durability: Durability = .durable) async throws(BlobStorageError) -> Int {
-    try await run { (engine) throws(BlobStorageError) in try engine.delete(prefix: "", durability) }
-  }
-
-  /// Drops one version of a key; false if it is not there. If it was the current one, the version before becomes current.
-  @discardableResult
-  public func delete(
-    version id: BlobVersion.ID, of key: String, durability: Durability = .durable
-  ) async throws(BlobStorageError) -> Bool {
-    try await run { (engine) throws(BlobStorageError) in try engine.delete(version: id, of: key, durability) }
-  }
-
-  // MARK: Versions of other keys
-
-  /// Makes a blob that the store has the current version of a key.
+  /// The store is not opened. Only processes of the same user are seen, and none that could not write its activity
+  /// file, for example on a full disk.
   ///
-  /// - Returns: nil if the store has no blob with that digest; then nothing was changed.
-  /// - Throws: what ``put(_:forKey:options:progress:)`` throws, and `corrupted` for a blob that is damaged.
-  /// - Durability: as `options` says.
-  /// - Complexity: reads and verifies the blob, and stores a ref and no bytes.
-  @discardableResult
-  public func link(
-    _ key: String, to digest: BlobDigest, options: PutOptions = PutOptions()
-  ) async throws(BlobStorageError) -> PutResult? {
-    try await run { (engine) throws(BlobStorageError) in try engine.link(key, to: digest, options) }
-  }
-
-  /// Makes an earlier version of a key its current one, as a new version with the same bytes and metadata. The version
-  /// that was current stays in the history by default.
-  ///
-  /// - Returns: nil if the key has no such version; then nothing was changed.
-  /// - Complexity: stores a ref and no bytes.
-  @discardableResult
-  public func restore(
-    _ id: BlobVersion.ID, of key: String, replacement: Replacement = .archiveCurrent,
-    durability: Durability = .durable
-  ) async throws(BlobStorageError) -> PutResult? {
-    let options = PutOptions(durability: durability, replacement: replacement)
-    return try await run { (engine) throws(BlobStorageError) in
-      try engine.putVersion(id, of: key, as: key, options)
+  /// - Throws: `noStore`, `notAStore`.
+  public static func activities(at path: some PathConvertible) async throws(BlobStorageError)
+    -> [StoreActivity]
+  {
+    let path = try path.pathText()
+    return try await OperationPool.shared.run { () throws(BlobStorageError) in try Engine.activities(at: path)
     }
   }
 
-  /// Makes the current or named version of a key the current version of another key, with the same bytes and metadata.
+  /// Makes durable what was stored with ``Durability/relaxed``: by this value, before the call.
   ///
-  /// The options say how durable it is, its condition, and what happens to the previous version of `target`. Their codec
-  /// and metadata are ignored.
-  ///
-  /// - Returns: nil if there is no such version; then nothing was changed.
-  /// - Throws: `conditionFailed`; `busy` while gc is moving what the version needs. Then nothing was changed.
-  /// - Complexity: stores a ref and no bytes.
+  /// - Durability: on the medium; published, where packs are shared by several machines.
+  public func synchronize() async throws(BlobStorageError) {
+    try await run { (engine) throws(BlobStorageError) in try engine.synchronize() }
+  }
+
+  /// Applies what other machines have published before the call, and returns how many packs that were. For a store in a
+  /// folder there is nothing to do, because all processes see the same.
   @discardableResult
-  public func duplicate(
-    _ key: String, version: BlobVersion.ID? = nil, as target: String, options: PutOptions = PutOptions()
-  ) async throws(BlobStorageError) -> PutResult? {
-    try await run { (engine) throws(BlobStorageError) in
-      try engine.putVersion(version, of: key, as: target, options)
-    }
-  }
-
-  /// Gives a key another name, in one commit. Its versions keep their bytes, dates, metadata and order, and get new IDs.
-  ///
-  /// - Returns: false if there is no such key.
-  /// - Throws: `conditionFailed` if `target` exists; `busy` while gc is moving what a version needs; `invalidArgument` in
-  ///   a store in a bucket, where another machine could create it at the same time. Then nothing was changed.
-  @discardableResult
-  public func rename(
-    _ key: String, to target: String, durability: Durability = .durable
-  ) async throws(BlobStorageError) -> Bool {
-    try await run { (engine) throws(BlobStorageError) in try engine.rename(key, to: target, durability) }
-  }
-
-  // MARK: Retention
-
-  /// Keeps the current version of a key and its youngest `archivedCount` archived ones, and drops the others.
-  ///
-  /// - Throws: `invalidArgument` for a negative count; nothing was changed.
-  @discardableResult
-  public func keep(
-    upTo archivedCount: Int, of key: String, durability: Durability = .durable
-  ) async throws(BlobStorageError) -> RetentionResult {
-    try await run { (engine) throws(BlobStorageError) in
-      try engine.keep(upTo: archivedCount, keys: [key], durability)
-    }
-  }
-
-  /// The same for every key of a scope.
-  ///
-  /// - Throws: `invalidArgument` for a negative count and for the empty prefix, which is most often a mistake:
-  ///   ``KeyScope/all`` means every key. Nothing was changed.
-  /// - Complexity: looks at each key that has archived versions; the changes take as many commits as their length needs.
-  @discardableResult
-  public func trimHistory(
-    of scope: KeyScope, toArchived archivedCount: Int, durability: Durability = .durable
-  ) async throws(BlobStorageError) -> RetentionResult {
-    try await run { (engine) throws(BlobStorageError) in
-      try engine.trimHistory(of: scope, toArchived: archivedCount, durability)
-    }
-  }
-
-  // MARK: Values
-
-  /// Stores a value as the current version of a key. A value that cannot be converted changes nothing.
-  ///
-  /// - Throws: `sourceFailed` when the conversion fails, and what ``put(_:forKey:options:progress:)`` throws.
-  @discardableResult
-  public func set<Value: Sendable>(
-    _ key: String, to value: Value, as format: BlobFormat<Value>, options: PutOptions = PutOptions()
-  ) async throws(BlobStorageError) -> PutResult {
-    try await run { (engine) throws(BlobStorageError) in
-      try engine.put(key, .data(try format.data(of: value, key: key)), options)
-    }
-  }
-
-  /// The same in JSON.
-  @discardableResult
-  public func set<Value: Codable & Sendable>(
-    _ key: String, to value: Value, options: PutOptions = PutOptions()
-  ) async throws(BlobStorageError) -> PutResult {
-    try await set(key, to: value, as: .json, options: options)
-  }
-
-  /// The value of a key's current or named version; nil when there is none.
-  ///
-  /// - Throws: `sourceFailed` when the bytes are right and the conversion fails, `corrupted` when they are not.
-  public func value<Value: Sendable>(
-    _ type: Value.Type = Value.self, forKey key: String, version: BlobVersion.ID? = nil,
-    as format: BlobFormat<Value>
-  ) async throws(BlobStorageError) -> Value? {
-    try await run { (engine) throws(BlobStorageError) in
-      guard let data = try engine.data(key, version) else { return nil }
-      return try format.value(of: data, key: key)
-    }
-  }
-
-  /// The bytes themselves, as ``data(forKey:version:verification:)`` gives them.
-  public func value(
-    _ type: Data.Type = Data.self, forKey key: String, version: BlobVersion.ID? = nil
-  ) async throws(BlobStorageError) -> Data? {
-    try await data(forKey: key, version: version)
-  }
-
-  /// The same of JSON.
-  public func value<Value: Codable & Sendable>(
-    _ type: Value.Type = Value.self, forKey key: String, version: BlobVersion.ID? = nil
-  ) async throws(BlobStorageError) -> Value? {
-    try await value(type, forKey: key, version: version, as: .json)
+  public func catchUp() async throws(BlobStorageError) -> Int {
+    try await run { (engine) throws(BlobStorageError) in try engine.catchUp().newPackCount }
   }
 }
