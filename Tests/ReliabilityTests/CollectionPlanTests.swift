@@ -455,6 +455,49 @@ struct CollectionPlanTests {
     #expect(storedAgainCount > 1, "nothing was condemned")
   }
 
+  @Test("and that stays has its versions again, as a rebuild would choose, if it is of a time to come (V5)")
+  func pardonedVersions() throws {
+    let lab = try Lab()
+    let now = lab.clock.now
+    lab.clock.set(now + 30 * 86_400_000)
+    try lab.session { try lab.put($0, [("a", noise(1, 200)), ("garbage", noise(2, 200))]) }
+    // The clock was wrong: what is written from now on is older.
+    lab.clock.set(now)
+    try lab.forgetCatalog()
+    let process = lab.disk.process()
+    let collector = try lab.open(process)
+    try lab.delete(collector, ["garbage"])
+    // The copies are in the catalog, and are about to be forced to the medium, as the pack's header was.
+    let counts = Mutex((packs: 0, syncs: 0))
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.process == process.number, call.detail.contains("/packs/") else { return }
+      let isToFail = counts.withLock { counts -> Bool in
+        if call.kind == .create { counts.packs += 1 }
+        if call.kind == .synchronize, counts.packs > 0 { counts.syncs += 1 }
+        return call.kind == .synchronize && counts.syncs > 1
+      }
+      if isToFail { throw BlobStorageError(.io, "not now") }
+    }
+    #expect(throws: BlobStorageError.self) { try collector.collectGarbage(Self.everything) }
+    lab.disk.beforeMutations(nil)
+    try? collector.close()
+    func packOfVersion() throws -> PackName? {
+      var name: PackName?
+      try lab.session { engine in
+        name = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+          guard let current = try transaction.nameRow(Array("a".utf8))?.current else { return nil }
+          #expect(current.row.copyCount == 2, "nothing was copied")
+          return try transaction.packRow(current.row.place.pack)?.name
+        }
+      }
+      return name
+    }
+    let known = try packOfVersion()
+    try lab.forgetCatalog()
+    let rebuilt = try packOfVersion()
+    #expect(known != nil && known == rebuilt)
+  }
+
   @Test("is what a collection had retired that was killed before it took the files away")
   func killedAfterRetiring() throws {
     let lab = try Lab()

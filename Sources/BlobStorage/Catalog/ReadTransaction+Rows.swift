@@ -447,12 +447,16 @@ extension ReadTransaction {
     throw error
   }
 
+  /// Where the ref of its version lies that counts; nil for a version that cannot be seen.
+  func place(of ref: RefRecord) throws(BlobStorageError) -> Place? {
+    guard let name = try nameRow(ref.key) else { return nil }
+    return try versionRow(of: name, ref.version)?.place
+  }
+
   /// Whether a version that can be seen needs its ref at `place`: its row points there, or into a pack that has gone
   /// while copies in other packs stayed.
   func needs(_ ref: RefRecord, at place: Place) throws(BlobStorageError) -> Bool {
-    guard let name = try nameRow(ref.key), let known = try versionRow(of: name, ref.version)?.place else {
-      return false
-    }
+    guard let known = try self.place(of: ref) else { return false }
     if known.pack == place.pack { return known.offset == place.offset }
     return try packRow(known.pack) == nil
   }

@@ -441,7 +441,7 @@ extension Collector {
     }
   }
 
-  /// The chunks and manifests of a pack that have their row elsewhere, with their ordinals.
+  /// The records of a pack whose rows point elsewhere, with their ordinals.
   private func replacedRecords(
     _ number: UInt32, _ name: PackName
   ) throws(BlobStorageError) -> [(record: PackRecord, ordinal: Int)] {
@@ -457,7 +457,8 @@ extension Collector {
             switch record.content {
             case .chunk(let chunk): try transaction.chunkRow(chunk.digest)?.place
             case .manifest(let manifest): try transaction.manifestRow(manifest.digest)?.place
-            case .ref, .drop, .skipped: nil
+            case .ref(let ref): try transaction.place(of: ref)
+            case .drop, .skipped: nil
             }
           if let place, place.pack != number { replaced.append((record, ordinal)) }
         }
