@@ -1,3 +1,4 @@
+import Foundation
 import SystemPackage
 
 /// Files of a folder that are each locked for as long as the process lives that made them: a lock that can be taken is
@@ -6,7 +7,9 @@ package struct OwnedFiles: Sendable {
   private let folder: FilePath
   private let files: any FileSystem
 
-  private static let attemptCount = 8
+  private static let attemptCount = 64
+  /// Scans that follow each other without a pause must not come before the lock every time.
+  private static let pauseSecondsMax = 0.01
 
   package init(folder: FilePath, files: any FileSystem) {
     self.folder = folder
@@ -43,6 +46,7 @@ package struct OwnedFiles: Sendable {
         }
         // A scan came before the lock, took the file for a dead process's, and removed it.
         attempt += 1
+        if attempt > 4 { Thread.sleep(forTimeInterval: .random(in: 0...Self.pauseSecondsMax)) }
       }
     }
   }

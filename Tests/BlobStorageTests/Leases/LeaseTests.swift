@@ -169,23 +169,25 @@ struct LeaseTests {
   }
 
   @Test(
-    "are made under another name where a collector holds the first one, or has removed it",
-    arguments: [false, true])
-  func anotherName(_ isRemoved: Bool) throws {
+    "are made under another name where a collector holds the first ones, or has removed them",
+    arguments: [false, true], [1, 20])
+  func anotherName(_ isRemoved: Bool, _ countMax: Int) throws {
     let lease = lease(1)
     let other = disk.process()
     let moment: CallKind = isRemoved ? .rename : .lock
-    let isFirst = Atomic<Bool>(true)
-    let collector = Mutex<(any File)?>(nil)
+    let count = Atomic<Int>(0)
+    let collector = Mutex<[any File]>([])
     disk.beforeCalls { (call) throws(BlobStorageError) in
-      guard call.kind == moment, isFirst.exchange(false, ordering: .relaxed) else { return }
-      let path: FilePath = "/leases/0000000000000001.new"
+      guard call.kind == moment, call.process != other.number else { return }
+      let attempt = count.add(1, ordering: .relaxed).newValue
+      guard attempt <= countMax else { return }
+      let path = FilePath("/leases/0000000000000001\(attempt == 1 ? "" : "-\(attempt)").new")
       if isRemoved {
         try other.remove(path)
       } else {
         let file = try other.open(path, .readWrite)
+        collector.withLock { $0.append(file) }
         _ = try file.lock(.exclusive, wait: false)
-        collector.withLock { $0 = file }
       }
     }
     let hold = try lease.hold([.chunk(Self.first)])
