@@ -18,11 +18,14 @@ struct ImportWalk: ~Copyable {
   private var listed: Set<String> = []
   /// The store's own folder: what is in it changes while it is stored.
   private let store: FileIdentity?
+  /// Whether only files and links are asked for.
+  private let countsOnly: Bool
   /// What was left out since it was last taken.
   private(set) var skipped: [SkippedFile] = []
 
-  init(_ paths: [FilePath], _ options: ImportOptions, store: FileIdentity?) {
+  init(_ paths: [FilePath], _ options: ImportOptions, store: FileIdentity?, countsOnly: Bool = false) {
     self.store = store
+    self.countsOnly = countsOnly
     self.paths = paths[...]
     self.options = options
     hasOneRoot = paths.count == 1
@@ -126,7 +129,7 @@ struct ImportWalk: ~Copyable {
 
   /// A folder that was entered, if its attributes are kept.
   private mutating func folder(_ key: String, _ status: FileStatus, isNameEscaped: Bool) -> ImportItem? {
-    guard options.keepsAttributes else { return nil }
+    guard options.keepsAttributes, !countsOnly else { return nil }
     var attributes = FileAttributes(status, isNameEscaped: isNameEscaped, owners: owners)
     if let descriptor = walker?.entered {
       do throws(BlobStorageError) {

@@ -40,9 +40,6 @@ final class ImportedState {
     recorder?.state.folderCount += 1
   }
 
-  /// Forgets all entries: all is looked for again.
-  func reset() { recorder?.reset() }
-
   /// Records the state; nil if there is none.
   ///
   /// - Parameter failureCount: files that the state lacks.

@@ -48,8 +48,11 @@ package final class Importer {
   private var state: ImportedState?
   /// What a dry run would have stored already.
   var plan = ImportPlan()
-  private var scan = ImportScan()
-  private let sourceCountMax: Int
+  /// Counts how much there is; nil if no progress is shown.
+  private var counter: ImportCount?
+  private let countingDelaySeconds: Double
+  /// How much there is, once that is known.
+  private var total: ImportCount.Total?
   private let clock: WallClock
   private var lastProgress = Date.distantPast
   private var seenByteCount: Int64 = 0
@@ -62,15 +65,14 @@ package final class Importer {
 
   package init(
     _ engine: Engine, _ options: ImportOptions, _ progress: ProgressHandler?, onFile: TransferHandler? = nil,
-    sourceCountMax: Int? = nil, clock: WallClock = .system
+    countingDelaySeconds: Double = ImportCount.delaySeconds, clock: WallClock = .system
   ) {
     self.onFile = onFile
     self.engine = engine
     self.clock = clock
-    self.sourceCountMax = sourceCountMax ?? ImportScan.sourceCountMax
+    self.countingDelaySeconds = countingDelaySeconds
     self.options = options
     self.progress = progress
-
   }
 
   package func run(_ paths: [some PathConvertible]) throws(BlobStorageError) -> ImportReport {
@@ -98,38 +100,16 @@ package final class Importer {
     self.state = state
     defer { self.state = nil }
     var walk = ImportWalk(paths, options, store: context.store)
-    var isScanned = false
     if progress != nil {
-      tell("scanning", force: true)
-      scan = try ImportScan.run(paths, engine, options, context, sourceCountMax: sourceCountMax) {
-        (scan, unchanged) in
-        if let (source, version) = unchanged {
-          if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
-          state.add(source, version)
-          onFile?(TransferredFile(key: source.key, isUnchanged: true))
-        }
-        tell("scanning", scan.byteCount, scan.count)
-      }
-      isScanned = scan.items != nil
-      if !isScanned { state.reset() }
-      (seenCount, seenByteCount) = (scan.unchangedCount, scan.unchangedByteCount)
+      counter = ImportCount(paths, options, store: context.store, delaySeconds: countingDelaySeconds)
     }
-    if isScanned {
-      report.skipped = scan.skipped
-      report.countUnchanged(
-        scan.unchangedCount, scan.unchangedByteCount, linkCount: scan.unchangedLinkCount)
-    }
+    defer { counter?.stop() }
     tell(force: true)
     do throws(BlobStorageError) {
       try store(context) { () throws(BlobStorageError) in
         while true {
-          let item: ImportItem?
-          if isScanned {
-            item = scan.next()
-          } else {
-            item = try walk.next()
-            report.skipped += walk.removeSkipped()
-          }
+          let item = try walk.next()
+          report.skipped += walk.removeSkipped()
           switch item {
           case .source(let source): return source
           case .folder(let folder): try self.record(folder)
@@ -144,6 +124,7 @@ package final class Importer {
       throw error
     }
     try countEvicted()
+    total = ImportCount.Total(fileCount: seenCount, byteCount: seenByteCount)
     if options.durability == .durable, !options.isDryRun {
       tell("syncing", seenByteCount, seenCount, force: true)
       // One sync for all: the report is what says that the files are stored.
@@ -476,14 +457,18 @@ package final class Importer {
   }
 
   private func countUnchanged(_ source: ImportSource, _ version: BlobVersion) {
-    if source.isLink { report.linkCount += 1 } else { report.countUnchanged(1, source.status.byteCount) }
+    if source.isLink {
+      report.linkCount += 1
+    } else {
+      report.fileCount += 1
+      report.unchangedFileCount += 1
+      report.byteCount += source.status.byteCount
+      report.duplicateByteCount += source.status.byteCount
+    }
     state?.add(source, version)
     if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
-    // What the scan has found unchanged counts as seen from the beginning: it says nothing of how fast reading is.
-    if scan.unchangedCount == 0 {
-      see(source)
-      onFile?(TransferredFile(key: source.key, isUnchanged: true))
-    }
+    see(source)
+    onFile?(TransferredFile(key: source.key, isUnchanged: true))
   }
 
   private func see(_ source: ImportSource) {
@@ -501,22 +486,12 @@ package final class Importer {
     let now = Date()
     guard force || now.timeIntervalSince(lastProgress) > 0.1 else { return }
     lastProgress = now
+    if total == nil { total = counter?.total }
     // Files that grew, or that came meanwhile, are more than was counted.
     progress(
       WorkProgress(
         phase: phase, doneByteCount: byteCount,
-        totalByteCount: scan.count > 0 ? max(byteCount, scan.byteCount) : 0,
-        doneCount: count, totalCount: scan.count > 0 ? max(count, scan.count) : 0))
-  }
-}
-
-extension ImportReport {
-  fileprivate mutating func countUnchanged(_ count: Int, _ byteCount: Int64, linkCount: Int = 0) {
-    self.linkCount += linkCount
-    let count = count - linkCount
-    fileCount += count
-    unchangedFileCount += count
-    self.byteCount += byteCount
-    duplicateByteCount += byteCount
+        totalByteCount: total.map { max(byteCount, $0.byteCount) } ?? 0,
+        doneCount: count, totalCount: total.map { max(count, $0.fileCount) } ?? 0))
   }
 }

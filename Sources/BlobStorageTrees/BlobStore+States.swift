@@ -223,10 +223,10 @@ extension TreeChange {
     }
     var (one, other) = (try old.next(), try new.next())
     while one != nil || other != nil {
-      if let found = other, one.map({ found.key.lexicographicallyPrecedes($0.key) }) ?? true {
+      if let found = other, one.map({ found.key.precedes($0.key) }) ?? true {
         add(.added, nil, found)
         other = try new.next()
-      } else if let known = one, other.map({ known.key.lexicographicallyPrecedes($0.key) }) ?? true {
+      } else if let known = one, other.map({ known.key.precedes($0.key) }) ?? true {
         add(.removed, known, nil)
         one = try old.next()
       } else {

@@ -89,7 +89,7 @@ struct Retention {
       }
     }
     if forest.unreadable.isEmpty {
-      try engine.dropInternal(unneeded.values.sorted { $0.lexicographicallyPrecedes($1) })
+      try engine.dropInternal(unneeded.values.sorted { $0.precedes($1) })
     }
   }
 
@@ -166,7 +166,7 @@ struct Retention {
           walk = try StateForest(StateFile(engine), list, of: states)
           (forest, head) = (walk, try walk.next())
         }
-        while let line = head, line.key.lexicographicallyPrecedes(key) { head = try walk.next() }
+        while let line = head, line.key.precedes(key) { head = try walk.next() }
         // It may need any of them.
         let isProtected = walk.unreadable.contains { key.starts(with: ($0.prefix ?? "").utf8) }
         if isProtected || !list.unreadable.isEmpty { continue }

@@ -35,7 +35,7 @@ struct StateEntryWriter {
   var byteCount: Int { writer.bytes.count }
 
   mutating func append(_ entry: StateEntry) {
-    let shared = zip(last, entry.key).prefix { $0 == $1 }.count
+    let shared = last.sharedPrefixCount(with: entry.key)
     let kind: UInt8 =
       switch entry.content {
       case .removed: Kind.removed
@@ -45,7 +45,7 @@ struct StateEntryWriter {
     writer.integer(kind)
     writer.varint(shared)
     writer.varint(entry.key.count - shared)
-    writer.raw(Array(entry.key[shared...]))
+    entry.key[shared...].withUnsafeBytes { writer.raw($0) }
     switch entry.content {
     case .removed: break
     case .version(let new):
@@ -106,7 +106,7 @@ struct StateEntryReader {
       let (entry, stamp) = try Self.entry(&reader, after: last, stamp)
       return (entry, stamp, raw.count - offset - reader.remainingByteCount)
     }
-    guard self.last == nil || last.lexicographicallyPrecedes(entry.key) else {
+    guard self.last == nil || last.precedes(entry.key) else {
       throw BlobStorageError(.corrupted, "The entries of a state are not in the order of their keys.")
     }
     offset += byteCount
@@ -120,16 +120,19 @@ struct StateEntryReader {
     let kind: UInt8 = try reader.integer()
     let shared = try reader.varint(atMost: last.count)
     let rest = try reader.varint(atMost: BlobLimits.maximumKeyByteCount - shared)
-    let key = last[..<shared] + Array(try reader.bytes(rest))
+    var key: [UInt8] = []
+    key.reserveCapacity(shared + rest)
+    key += last[..<shared]
+    key += try reader.bytes(rest)
     switch kind {
-    case 0: return (StateEntry(key: Array(key), content: .removed), stamp)
+    case 0: return (StateEntry(key: key, content: .removed), stamp)
     case 1, 2:
       let time = stamp.time &+ UInt64(bitPattern: Varint.signed(try reader.varint()))
       let new = Stamp(time: time, writer: kind == 1 ? stamp.writer : try reader.integer())
-      return (StateEntry(key: Array(key), content: .version(new)), new)
+      return (StateEntry(key: key, content: .version(new)), new)
     case 3:
       let count = try reader.varint(atMost: BlobLimits.maximumMetadataByteCount)
-      return (StateEntry(key: Array(key), content: .folder(Array(try reader.bytes(count)))), stamp)
+      return (StateEntry(key: key, content: .folder(Array(try reader.bytes(count)))), stamp)
     default: throw BlobStorageError(.corrupted, "An entry of a state is of no known kind.")
     }
   }

@@ -38,13 +38,13 @@ package struct StateIndex: Sendable {
     prefix: [UInt8], after place: [UInt8]?, limit: Int
   ) throws(BlobStorageError) -> [StateEntry] {
     var found: [StateEntry] = []
-    let start = place.map { $0.lexicographicallyPrecedes(prefix) ? prefix : $0 } ?? prefix
+    let start = place.map { $0.precedes(prefix) ? prefix : $0 } ?? prefix
     var index = max(0, indexOfBlock(after: start) - 1)
     while found.count < limit, index < blocks.count {
       var reader = StateEntryReader(blocks[index].bytes)
       while found.count < limit, let entry = try reader.next() {
-        if entry.key.lexicographicallyPrecedes(prefix) { continue }
-        if let place, !place.lexicographicallyPrecedes(entry.key) { continue }
+        if entry.key.precedes(prefix) { continue }
+        if let place, !place.precedes(entry.key) { continue }
         guard entry.key.starts(with: prefix) else { return found }
         found.append(entry)
       }
@@ -58,7 +58,7 @@ package struct StateIndex: Sendable {
     var (low, high) = (0, blocks.count)
     while low < high {
       let middle = (low + high) / 2
-      if key.lexicographicallyPrecedes(blocks[middle].first) { high = middle } else { low = middle + 1 }
+      if key.precedes(blocks[middle].first) { high = middle } else { low = middle + 1 }
     }
     return low
   }

@@ -8,9 +8,7 @@ struct StateMerge {
     var index: Int
 
     fileprivate static func precedes(_ one: Head, _ other: Head) -> Bool {
-      for (left, right) in zip(one.entry.key, other.entry.key) where left != right { return left < right }
-      return one.entry.key.count != other.entry.key.count
-        ? one.entry.key.count < other.entry.key.count : one.index < other.index
+      one.entry.key == other.entry.key ? one.index < other.index : one.entry.key.precedes(other.entry.key)
     }
   }
 

@@ -51,9 +51,6 @@ package final class StateRecorder {
     append(StateEntry(key: key, content: .folder(metadata)))
   }
 
-  /// Forgets all entries.
-  package func reset() { (pending, runs) = ([], []) }
-
   private func append(_ entry: StateEntry) {
     pending.append(entry)
     if pending.count >= Self.countOfRun { endRun() }
@@ -64,7 +61,7 @@ package final class StateRecorder {
     // What was added last is the first among equals.
     let order = pending.indices.sorted { one, other in
       let (left, right) = (pending[one].key, pending[other].key)
-      return left == right ? one > other : left.lexicographicallyPrecedes(right)
+      return left == right ? one > other : left.precedes(right)
     }
     var writer = StateEntryWriter()
     var last: [UInt8]?
@@ -136,10 +133,10 @@ package final class StateRecorder {
     var writer = StateEntryWriter()
     var (old, new) = (try walk.next(), try entries.next())
     while old != nil || new != nil {
-      if let found = new, old.map({ found.key.lexicographicallyPrecedes($0.key) }) ?? true {
+      if let found = new, old.map({ found.key.precedes($0.key) }) ?? true {
         writer.append(found)
         new = try entries.next()
-      } else if let known = old, new.map({ known.key.lexicographicallyPrecedes($0.key) }) ?? true {
+      } else if let known = old, new.map({ known.key.precedes($0.key) }) ?? true {
         writer.append(StateEntry(key: known.key, content: .removed))
         old = try walk.next()
       } else {

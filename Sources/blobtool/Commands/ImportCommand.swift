@@ -221,8 +221,7 @@ struct ImportCommand: StoreCommand {
 
   /// The failure of an import that found no room.
   private func noRoom(_ error: BlobStorageError, after progress: WorkProgress?) throws -> Failure {
-    let stored = progress.flatMap { $0.phase == "scanning" ? nil : $0 }
-    let (count, byteCount) = (stored?.doneCount ?? 0, stored?.doneByteCount ?? 0)
+    let (count, byteCount) = (progress?.doneCount ?? 0, progress?.doneByteCount ?? 0)
     let room = NoRoom(
       error: error.fullDiskMessage ?? error.message, code: .noSpace, files: count, byteCount: byteCount)
     return try room.failure(

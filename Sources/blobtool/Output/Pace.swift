@@ -53,7 +53,7 @@ struct Pace {
   /// A count with the phase's noun.
   private func counted(_ count: Int) -> String {
     switch progress.phase {
-    case "scanning", "planning", "importing", "syncing", "exporting": HumanText.count(count, "file")
+    case "planning", "importing", "syncing", "exporting": HumanText.count(count, "file")
     case "marking", "copying": HumanText.count(count, "key")
     case "verifying", "compacting", "deleting": HumanText.count(count, "pack")
     default: HumanText.grouped(count)

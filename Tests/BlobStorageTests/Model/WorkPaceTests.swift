@@ -37,7 +37,7 @@ struct WorkPaceTests {
   @Test("says nothing without a total, and nothing in the first moments of the next phase")
   func totals() {
     var pace = WorkPace()
-    var now = run(&pace, seconds: 10) { WorkProgress(phase: "scanning", doneCount: Int($0 * 1_000)) }
+    var now = run(&pace, seconds: 10) { WorkProgress(phase: "marking", doneCount: Int($0 * 1_000)) }
     #expect(pace.secondsLeft(at: now) == nil)
     #expect(abs((pace.countPerSecond ?? 0) - 1_000) < 20)
     pace.update(bytes(0, of: 1_000), at: now)

@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageTestSupport
 import BlobStorageTransfer
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -33,10 +34,9 @@ struct ImportTrustTests {
   }
 
   private func importTree(
-    _ options: ImportOptions = ImportOptions(), clock: WallClock = .system,
-    _ progress: ProgressHandler? = nil
+    _ options: ImportOptions = ImportOptions(), clock: WallClock = .system
   ) throws -> ImportReport {
-    try Importer(engine, options, progress, clock: clock).run([tree.string])
+    try Importer(engine, options, nil, clock: clock).run([tree.string])
   }
 
   private func text(_ key: String) throws -> String? {
@@ -179,6 +179,21 @@ struct ImportTrustTests {
     #expect(try text("d/f") == "two")
   }
 
+  /// Imports the tree; once what follows 256 other files has been listed, and before it is read, calls `body`.
+  private func importTree(whenListed body: @escaping @Sendable () -> Void) throws -> ImportReport {
+    for index in 0..<256 { try write("0", tree.appending("0-\(index)")) }
+    var environment = Engine.Environment()
+    environment.worksInline = true
+    let engine = try place.engine(environment)
+    let isListed = Atomic<Bool>(false)
+    let onFile: TransferHandler = { _ in
+      if !isListed.exchange(true, ordering: .relaxed) { body() }
+    }
+    let report = try Importer(engine, ImportOptions(), nil, onFile: onFile).run([tree.string])
+    try engine.close()
+    return report
+  }
+
   @Test("no folder that was replaced by a link during the walk", arguments: [10, 2_000_000])
   func swappedFolder(_ byteCount: Int) throws {
     let outside = place.temporary.path.appending("outside")
@@ -189,18 +204,14 @@ struct ImportTrustTests {
     try write(String(repeating: "o", count: byteCount), outside.appending("f"))
     try write("b", tree.appending("b"))
     let (tree, place) = (tree, place)
-    let report = try importTree(ImportOptions()) { progress in
-      // Everything is listed, nothing is read yet.
-      guard progress.phase == "importing", progress.doneCount == 0 else { return }
-      let moved = place.temporary.path.appending("moved")
-      guard (try? SystemFiles().status(of: moved)) ?? nil == nil else { return }
-      try? SystemFiles().rename(tree.appending("a/z"), to: moved)
+    let report = try importTree {
+      try? SystemFiles().rename(tree.appending("a/z"), to: place.temporary.path.appending("moved"))
       try? FileManager.default.createSymbolicLink(
         atPath: tree.appending("a/z").string, withDestinationPath: outside.string)
     }
     #expect(try text("a/z/f") == nil)
     #expect(try text("b") == "b")
-    #expect(report.newFileCount == 1)
+    #expect(report.newFileCount == 257)
     #expect(report.skipped.map(\.isFailure) == [true])
     #expect(report.skipped.first?.path.hasSuffix("a/z/f") == true)
   }
@@ -209,11 +220,10 @@ struct ImportTrustTests {
   func movedRoot() throws {
     for name in ["f", "d"] { try write(name, tree.appending(name)) }
     let (tree, place) = (tree, place)
-    let report = try importTree(ImportOptions()) { progress in
-      guard progress.phase == "importing", progress.doneCount == 0 else { return }
+    let report = try importTree {
       try? SystemFiles().rename(tree, to: place.temporary.path.appending("moved"))
     }
-    #expect(report.newFileCount == 2 && report.skipped == [])
+    #expect(report.newFileCount == 258 && report.skipped == [])
     #expect(try text("f") == "f")
   }
 

@@ -1,0 +1,57 @@
+import BlobStorage
+import Foundation
+import SystemPackage
+
+/// Counts what an import has before it, so that the progress can say how much is left.
+///
+/// The import does not wait for it: a thread walks the same paths beside it. One that ends soon is not counted.
+final class ImportCount: Sendable {
+  struct Total {
+    var fileCount = 0
+    var byteCount: Int64 = 0
+  }
+
+  private struct State {
+    var isStopped = false
+    var hasEnded = false
+    var total: Total?
+  }
+
+  static let delaySeconds = 0.25
+
+  private let state = Monitor(State())
+
+  /// - Parameter delaySeconds: how long the import has to take before it is counted.
+  init(_ paths: [FilePath], _ options: ImportOptions, store: FileIdentity?, delaySeconds: Double) {
+    Thread.start(named: "blob-import-count") { [self] in
+      let isStopped = state.withLock(when: \.isStopped, withinSeconds: delaySeconds) { $0.isStopped }
+      let total = isStopped ? nil : count(ImportWalk(paths, options, store: store, countsOnly: true))
+      state.withLock { ($0.hasEnded, $0.total) = (true, total) }
+      state.wakeAll()
+    }
+  }
+
+  /// Nil until it is known.
+  var total: Total? { state.withLock { $0.total } }
+
+  /// Ends the counting, and waits for its thread.
+  func stop() {
+    state.withLock { $0.isStopped = true }
+    state.wakeAll()
+    state.withLock(when: \.hasEnded) { _ in }
+  }
+
+  /// What there is; nil if the counting was ended, or if it failed: the import itself says what is wrong.
+  private func count(_ walk: consuming ImportWalk) -> Total? {
+    var total = Total()
+    do throws(BlobStorageError) {
+      while let item = try walk.next() {
+        guard case .source(let source) = item else { continue }
+        total.fileCount += 1
+        total.byteCount += source.status.byteCount
+        if state.withLock(\.isStopped) { return nil }
+      }
+    } catch { return nil }
+    return total
+  }
+}
