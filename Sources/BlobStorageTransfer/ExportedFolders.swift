@@ -11,6 +11,9 @@ struct ExportedFolders {
     var isEmpty: Bool
   }
 
+  /// Folders that share their trails.
+  private static let countOfTrail = 64
+
   private let engine: Engine
   private let options: ExportOptions
   /// Those above before those below; none if only some keys are exported.
@@ -83,20 +86,21 @@ struct ExportedFolders {
     below target: OutputFolder, _ owners: OwnerNames?, _ report: inout ExportReport
   ) throws(BlobStorageError) {
     let written = try InputFolder(target.path)
-    for folder in folders.reversed() {
+    var trails = ExportTrails()
+    for (index, folder) in folders.reversed().enumerated() {
       try CancellationFlag.check()
+      if index.isMultiple(of: Self.countOfTrail) { trails = ExportTrails() }
       guard let attributes = folder.mark.attributes, let path = path(of: folder) else { continue }
       do throws(BlobStorageError) {
-        var trail = FolderTrail()
         if !folder.isEmpty, !path.isEmpty,
-          try written.status(of: path, through: &trail)?.kind != .directory
+          try written.status(of: path, through: &trails.existing)?.kind != .directory
         {
           continue
         }
         let restored = RestoredAttributes(
           attributes: attributes, extended: try folder.mark.extendedAttributes(engine),
           modified: folder.mark.modified, owners: owners)
-        if try !target.setAttributes(restored, ofFolder: path) { report.incompleteCount += 1 }
+        if try !target.setAttributes(restored, ofFolder: path, through: &trails.written) { report.incompleteCount += 1 }
         report.folderCount += 1
       } catch {
         let skipped = SkippedFile(

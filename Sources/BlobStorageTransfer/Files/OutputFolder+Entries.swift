@@ -38,10 +38,9 @@ extension OutputFolder {
   ///
   /// - Parameter bytes: its path; empty for this folder itself.
   /// - Returns: false if some could not be set.
-  func setAttributes(_ attributes: RestoredAttributes, ofFolder bytes: [UInt8]) throws(BlobStorageError)
-    -> Bool
-  {
-    var trail = FolderTrail()
+  func setAttributes(
+    _ attributes: RestoredAttributes, ofFolder bytes: [UInt8], through trail: inout FolderTrail
+  ) throws(BlobStorageError) -> Bool {
     var folder = descriptor
     if !bytes.isEmpty { folder = try self.folder(of: bytes + Array("/x".utf8), through: &trail) }
     try settle(folder, path.appending(bytes: bytes))
