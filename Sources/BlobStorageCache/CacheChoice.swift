@@ -89,7 +89,7 @@ struct CacheChoice {
     let largeByteCount = limits.packByteCountTarget * 8
     var rest = Array(sorted.map(\.key).reversed())
     var evicted: Set<BlobDigest> = []
-    while freed < goal, let number = takeBest(of: &rest, packs), let pack = packs[number] {
+    while freed < goal, let number = removeBest(of: &rest, packs), let pack = packs[number] {
       // As a whole, a large one would take far more keys along than have to go: below, it is copied from.
       if copiesLarge, pack.byteCount >= largeByteCount, freed + pack.freedByteCount > goal { continue }
       // Of a pack without records nothing is left to free but its file.
@@ -138,7 +138,7 @@ struct CacheChoice {
 
   /// Takes a pack out of a list that has the best at its end. Of packs that free the same share, that is the one whose
   /// blobs have least in other packs. So neighbours go, where long blobs lie in several packs.
-  private static func takeBest(of rest: inout [UInt32], _ packs: [UInt32: Pack]) -> UInt32? {
+  private static func removeBest(of rest: inout [UInt32], _ packs: [UInt32: Pack]) -> UInt32? {
     guard let last = rest.last.flatMap({ packs[$0] }) else { return nil }
     let equal = rest.indices.reversed().prefix { packs[rest[$0]]?.rank == last.rank }
     let best = equal.min {

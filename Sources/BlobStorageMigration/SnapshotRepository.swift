@@ -130,8 +130,8 @@ public struct SnapshotRepository: Sendable, Hashable {
     if let folder { process.currentDirectoryURL = folder }
     let (output, errors) = (Pipe(), Pipe())
     (process.standardOutput, process.standardError) = (output, errors)
-    let said = Output()
-    let reader = Thread { said.set(errors.fileHandleForReading.readDataToEndOfFile()) }
+    let errorText = Output()
+    let reader = Thread { errorText.set(errors.fileHandleForReading.readDataToEndOfFile()) }
     do { try process.run() } catch {
       throw BlobStorageError(.sourceFailed, "\(program.rawValue) cannot be started.", underlying: error)
     }
@@ -143,8 +143,10 @@ public struct SnapshotRepository: Sendable, Hashable {
         throw BlobStorageError(
           .sourceFailed, "\(program.rawValue) is not installed: install it, and import again.")
       }
-      let text = String(decoding: said.wait(), as: UTF8.self).split(whereSeparator: \.isNewline).suffix(3)
-        .joined(separator: " ")
+      let text = String(decoding: errorText.wait(), as: UTF8.self).split(whereSeparator: \.isNewline).suffix(
+        3
+      )
+      .joined(separator: " ")
       throw BlobStorageError(.sourceFailed, "\(program.rawValue) failed on \(place): \(text)")
     }
     return result

@@ -15,9 +15,6 @@ final class NodeTable: Sendable {
 
   func node(_ number: UInt64) -> MountedNode? { state.withLock { $0.nodes[number]?.node } }
 
-  /// How many nodes there are.
-  var count: Int { state.withLock { $0.nodes.count } }
-
   /// Gives the system one more hold on a node, and returns the node's number.
   func hold(_ node: MountedNode) -> UInt64 {
     let identity = node.identity

@@ -188,7 +188,7 @@ final class ChunkTransfer {
         if base != nil && base != usable[item.digest] || item.row?.frameOffset != nil {
           chunk = try chunk.alone(by: target.planner)
         }
-        guard target.codec.kind == .zstd, blobs.contains(item.digest), FrameBuilder.takes(chunk.record)
+        guard target.codec.kind == .zstd, blobs.contains(item.digest), FrameBuilder.canJoin(chunk.record)
         else {
           output.chunks.append(chunk)
           continue

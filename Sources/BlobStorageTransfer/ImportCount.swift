@@ -25,7 +25,8 @@ final class ImportCount: Sendable {
   init(_ paths: [FilePath], _ options: ImportOptions, store: FileIdentity?, delaySeconds: Double) {
     Thread.start(named: "blob-import-count") { [self] in
       let isStopped = state.withLock(when: \.isStopped, withinSeconds: delaySeconds) { $0.isStopped }
-      let total = isStopped ? nil : count(ImportWalk(paths, options, store: store, countsOnly: true))
+      let walk = ImportWalk(paths, options, store: store) { self.state.withLock { $0.isStopped } }
+      let total = isStopped ? nil : count(walk)
       state.withLock { ($0.hasEnded, $0.total) = (true, total) }
       state.wakeAll()
     }
@@ -49,9 +50,8 @@ final class ImportCount: Sendable {
         guard case .source(let source) = item else { continue }
         total.fileCount += 1
         total.byteCount += source.status.byteCount
-        if state.withLock(\.isStopped) { return nil }
       }
     } catch { return nil }
-    return total
+    return state.withLock { $0.isStopped ? nil : total }
   }
 }

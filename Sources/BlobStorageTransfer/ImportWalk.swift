@@ -18,14 +18,18 @@ struct ImportWalk: ~Copyable {
   private var listed: Set<String> = []
   /// The store's own folder: what is in it changes while it is stored.
   private let store: FileIdentity?
-  /// Whether only files and links are asked for.
-  private let countsOnly: Bool
+  /// Ends a walk that only counts; nil for one that is stored.
+  private let isStopped: (@Sendable () -> Bool)?
   /// What was left out since it was last taken.
   private(set) var skipped: [SkippedFile] = []
 
-  init(_ paths: [FilePath], _ options: ImportOptions, store: FileIdentity?, countsOnly: Bool = false) {
+  /// - Parameter isStopped: for a walk that only counts files and links: whether to end.
+  init(
+    _ paths: [FilePath], _ options: ImportOptions, store: FileIdentity?,
+    until isStopped: (@Sendable () -> Bool)? = nil
+  ) {
     self.store = store
-    self.countsOnly = countsOnly
+    self.isStopped = isStopped
     self.paths = paths[...]
     self.options = options
     hasOneRoot = paths.count == 1
@@ -37,7 +41,7 @@ struct ImportWalk: ~Copyable {
   mutating func next() throws(BlobStorageError) -> ImportItem? {
     while true {
       if let item = nextBelowRoot() { return item }
-      guard let path = paths.popFirst() else { return nil }
+      guard isStopped?() != true, let path = paths.popFirst() else { return nil }
       do throws(BlobStorageError) {
         if let item = try begin(path) { return item }
       } catch {
@@ -129,7 +133,7 @@ struct ImportWalk: ~Copyable {
 
   /// A folder that was entered, if its attributes are kept.
   private mutating func folder(_ key: String, _ status: FileStatus, isNameEscaped: Bool) -> ImportItem? {
-    guard options.keepsAttributes, !countsOnly else { return nil }
+    guard options.keepsAttributes, isStopped == nil else { return nil }
     var attributes = FileAttributes(status, isNameEscaped: isNameEscaped, owners: owners)
     if let descriptor = walker?.entered {
       do throws(BlobStorageError) {
@@ -145,7 +149,7 @@ struct ImportWalk: ~Copyable {
   }
 
   private mutating func nextBelowRoot() -> ImportItem? {
-    while let item = walker?.next() {
+    while isStopped?() != true, let item = walker?.next() {
       var shown: String { root.string + "/" + String(decoding: item.pathBytes, as: UTF8.self) }
       let (path, isNameEscaped) = EscapedName.key(of: item.pathBytes)
       if isExcluded(path, isFolder: item.status?.kind == .directory) {
@@ -210,6 +214,7 @@ struct ImportWalk: ~Copyable {
   private mutating func skip(
     _ path: String, _ code: BlobStorageError.Code, _ reason: String, isFailure: Bool
   ) {
+    if isStopped != nil { return }
     skipped.append(SkippedFile(path: path, code: code, reason: reason, isFailure: isFailure))
   }
 }

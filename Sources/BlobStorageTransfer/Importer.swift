@@ -123,6 +123,7 @@ package final class Importer {
       tell(force: true)
       throw error
     }
+    counter?.stop()
     try countEvicted()
     total = ImportCount.Total(fileCount: seenCount, byteCount: seenByteCount)
     if options.durability == .durable, !options.isDryRun {
@@ -309,7 +310,9 @@ package final class Importer {
       case .skipped(let skipped):
         report.skipped.append(skipped)
         see(source)
-      case .unchanged(let version): countUnchanged(source, version)
+      case .unchanged(let version):
+        countUnchanged(source, version)
+        see(source)
       case .same(let version):
         count(([PutResult(version: version, newByteCount: 0, storedByteCount: 0)], nil), of: [source])
         if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
@@ -376,12 +379,11 @@ package final class Importer {
   // MARK: Large files
 
   private func commitLarge(_ source: ImportSource, _ context: ImportContext) throws(BlobStorageError) {
-    if let version = try Self.unchangedVersion(source, engine, options, context) {
-      countUnchanged(source, version)
-      return
-    }
     if isCached(source.key) { return try putLargeIntoCache(source, context) }
     defer { see(source) }
+    if let version = try Self.unchangedVersion(source, engine, options, context) {
+      return countUnchanged(source, version)
+    }
     var pacedByteCount: Int64 = 0
     func readOn(to done: Int64) {
       limiter?.pace(max(0, done - pacedByteCount))
@@ -467,7 +469,6 @@ package final class Importer {
     }
     state?.add(source, version)
     if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
-    see(source)
     onFile?(TransferredFile(key: source.key, isUnchanged: true))
   }
 

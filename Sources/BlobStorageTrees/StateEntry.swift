@@ -58,12 +58,6 @@ struct StateEntryWriter {
     }
     last = entry.key
   }
-
-  /// What was encoded since the last call, given away. What follows still builds on it.
-  mutating func removeBytes() -> [UInt8] {
-    defer { writer = ByteWriter() }
-    return writer.bytes
-  }
 }
 
 /// Decodes entries from parts of their bytes, and checks that their keys ascend.

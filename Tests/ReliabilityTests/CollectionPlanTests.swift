@@ -160,7 +160,6 @@ struct CollectionPlanTests {
       let left = try LostPackTests.names(lab)
       // A power cut before may have lost the new version: then the old one must be there.
       #expect(left.contains(first) && !left.contains(second))
-      #expect(try lab.disk.status(of: Self.reserve) != nil, "it would not have been enough")
       let again = try engine.collectGarbage(Self.everything)
       #expect(again.deletedPackCount == 1)
       let (found, names) = (try lab.observed(engine), try LostPackTests.names(lab))
@@ -652,6 +651,24 @@ struct CollectionPlanTests {
     try Self.leave(0, lab)
     let report = try engine.collectGarbage(Self.everything)
     #expect(report.obstacles == [] && report.compactedPackCount == 1 && report.freedByteCount > 600_000)
+    #expect(try lab.disk.status(of: Self.reserve)?.byteCount == 512 << 10)
+    let found = try lab.observed(engine)
+    #expect(found == lab.model.state)
+    try engine.close()
+  }
+
+  @Test("is put back where one pack fits into it and the next does not")
+  func reserveAfterFailure() throws {
+    let lab = try Self.labOfLongChunks()
+    try lab.session { try lab.put($0, [("small", noise(1, 10_000)), ("g1", noise(2, 300_000))]) }
+    try lab.session { try lab.put($0, [("big", noise(3, 2_000_000)), ("g2", noise(4, 20_000))]) }
+    let engine = try lab.open()
+    try lab.delete(engine, ["g1", "g2"])
+    try Self.leave(0, lab)
+    let error = #expect(throws: BlobStorageError.self) { try engine.collectGarbage(Self.everything) }
+    #expect(error?.code == .noSpace)
+    let names = try LostPackTests.names(lab)
+    #expect(names.count == 3, "one was copied, and the deletion has a pack of its own")
     #expect(try lab.disk.status(of: Self.reserve)?.byteCount == 512 << 10)
     let found = try lab.observed(engine)
     #expect(found == lab.model.state)

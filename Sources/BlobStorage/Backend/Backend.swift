@@ -27,7 +27,7 @@ package protocol Backend: Sendable {
   func prefetchFooters() throws(BlobStorageError)
 
   /// The newest index of the store's rows, as ``prefetchFooters()`` has found it; nil without one, and the next time.
-  func takeIndex() -> IndexRoot?
+  func removeIndex() -> IndexRoot?
 
   /// How to read an index; nil where stores have none.
   var indexAccess: IndexAccess? { get }
@@ -93,7 +93,7 @@ extension Backend {
   }
   package func knownPackNames() throws(BlobStorageError) -> Set<PackName> { [] }
   package func prefetchFooters() throws(BlobStorageError) {}
-  package func takeIndex() -> IndexRoot? { nil }
+  package func removeIndex() -> IndexRoot? { nil }
   package var indexAccess: IndexAccess? { nil }
   package func isCountedOn(_ name: PackName) -> Bool { true }
   package var readAheadCount: Int { 0 }

@@ -106,7 +106,7 @@ package struct StoreFolder: Sendable {
   package func keepReserve() throws(BlobStorageError) {
     let file = try files.open(reserve, .openOrCreate)
     defer { file.close() }
-    guard try file.status().byteCount < Self.reserveByteCount else { return }
+    guard try file.status().allocatedByteCount < Self.reserveByteCount else { return }
     do { try file.allocate(byteCount: Self.reserveByteCount) } catch {
       try files.remove(reserve)
       throw error
@@ -117,13 +117,16 @@ package struct StoreFolder: Sendable {
   /// reserve back.
   package func withReserve<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     do throws(BlobStorageError) { return try body() } catch {
-      guard error.code == .noSpace, try hasReserve() else { throw error }
+      guard error.code == .noSpace, try reservedByteCount() > 0 else { throw error }
       try releaseReserve()
     }
     return try body()
   }
 
-  func hasReserve() throws(BlobStorageError) -> Bool { try files.status(of: reserve) != nil }
+  /// What giving the reserve free makes available: in a copy of the store the file may have holes.
+  func reservedByteCount() throws(BlobStorageError) -> Int64 {
+    try files.status(of: reserve)?.allocatedByteCount ?? 0
+  }
 
   /// Gives the reserve free. Another process may do so at this moment.
   func releaseReserve() throws(BlobStorageError) { try files.removeIfThere(reserve) }

@@ -9,16 +9,6 @@ package func bridge<T>(
   }
 }
 
-/// Runs `body` on the bytes of `data`, as `withUnsafeBytes` does, but keeps the error's type.
-package func bridge<T>(
-  _ data: Data, _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
-) throws(BlobStorageError) -> T {
-  let result: Result<T, BlobStorageError> = data.withUnsafeBytes { bytes in
-    do throws(BlobStorageError) { return .success(try body(bytes)) } catch { return .failure(error) }
-  }
-  return try result.get()
-}
-
 /// Bytes in memory that is not zeroed before something fills it.
 protocol FilledBytes {
   /// - Parameters:

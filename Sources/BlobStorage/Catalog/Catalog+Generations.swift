@@ -22,9 +22,7 @@ extension Catalog {
     }
     let state = try writeState(
       CatalogState(generation: generation, mark: identity.mark, inode: try environment.inode()))
-    current.withLock {
-      $0 = Current(environment: environment, generation: generation, state: state)
-    }
+    use(Current(environment: environment, generation: generation, state: state))
     mustRecover.store(false, ordering: .relaxed)
     try reap(environment)
     for name in old { try removeGeneration(name) }

@@ -106,7 +106,7 @@ extension Catalog {
     try begin(environment)
     try fill(environment, false)
     let generation = "own-" + Hex.text(randomNumber())
-    current.withLock { $0 = Current(environment: environment, generation: generation, state: nil) }
+    use(Current(environment: environment, generation: generation, state: nil))
   }
 
   /// Rebuilds a private catalog, because gc has removed a pack that it names. Leaves a shared catalog alone.
@@ -238,9 +238,7 @@ extension Catalog {
         return known.environment
       }
       if let state = try verified(state, isAlone: isAlone), let environment = try opened(generation) {
-        current.withLock {
-          $0 = Current(environment: environment, generation: generation, state: state)
-        }
+        use(Current(environment: environment, generation: generation, state: state))
         return environment
       }
       // Either it was replaced and `state` names another by now, or it is missing.

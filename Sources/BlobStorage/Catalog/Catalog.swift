@@ -63,6 +63,14 @@ package final class Catalog: Sendable {
     var stateCount: StateCount?
   }
 
+  /// Uses another environment from now on. The one before may close here, so the closure hands it out.
+  func use(_ new: Current) {
+    _ = current.withLock { current -> Current? in
+      defer { current = new }
+      return current
+    }
+  }
+
   /// How often `state` has been replaced, as a live table counts.
   struct StateCount: Sendable {
     var table: LiveTable

@@ -201,7 +201,7 @@ extension CatalogBuilder {
   ///
   /// - Returns: the packs whose rows the index has.
   func adoptIndex(_ environment: Environment) throws(BlobStorageError) -> Set<PackName> {
-    guard let access = backend.indexAccess, let root = backend.takeIndex() else { return [] }
+    guard let access = backend.indexAccess, let root = backend.removeIndex() else { return [] }
     let index = RowIndex(root, access)
     do throws(BlobStorageError) {
       let names = try environment.write { (transaction) throws(BlobStorageError) in

@@ -331,6 +331,14 @@ extension ReadTransaction {
     return row.state == .live && !row.isPoisoned && !row.isLost
   }
 
+  /// Whether, of two copies of a ref, the one in `pack` counts: it is trusted and younger.
+  func counts(_ pack: UInt32, over other: UInt32) throws(BlobStorageError) -> Bool {
+    guard try isTrusted(pack), let row = try packRow(pack), let known = try packRow(other) else {
+      return false
+    }
+    return row.isYounger(than: known)
+  }
+
   /// The chunk, if a writer may deduplicate onto it: it and its base are there, undamaged and not about to go.
   package func chunkToShare(_ digest: BlobDigest) throws(BlobStorageError) -> ChunkRow? {
     guard let row = try chunkRow(digest), !row.isSuspect, try isTrusted(row.place.pack) else { return nil }

@@ -68,11 +68,12 @@ extension Collector {
     for candidate in candidates where candidate.content.keptCount > 0 {
       try step("compacting")
       let kept = candidate.content
-      func missing() throws(BlobStorageError) -> Int64 {
-        try missingRoom(batchSize.recordCount + kept.keptCount, batchSize.byteCount + kept.keptByteCount)
+      func hasRoom() throws(BlobStorageError) -> Bool {
+        try Self.need(batchSize.recordCount + kept.keptCount, batchSize.byteCount + kept.keptByteCount)
+          <= availableByteCount()
       }
-      if !batch.isEmpty, try missing() > 0 { try compactBatch() }
-      guard try missing() <= 0 else {
+      if !batch.isEmpty, try !hasRoom() { try compactBatch() }
+      guard try hasRoom() else {
         delayed.append(candidate)
         continue
       }
@@ -83,43 +84,53 @@ extension Collector {
       if batchSize.byteCount >= options.batchByteCountMax { try compactBatch() }
     }
     if !batch.isEmpty { try compactBatch() }
-    delayed.sort { $0.content.keptByteCount < $1.content.keptByteCount }
-    for (index, candidate) in delayed.enumerated() {
+    let ordered = delayed.map { (need: Self.need($0.content.keptCount, $0.content.keptByteCount), $0) }
+      .sorted { $0.need < $1.need }.map(\.1)
+    for (index, candidate) in ordered.enumerated() {
       try step("compacting")
-      try makeRoom(toCopy: delayed[index...])
+      try makeRoom(toCopy: ordered[index...])
       try compact([candidate])
       doneCount += 1
     }
   }
 
-  /// How many bytes have to become free on the disk before so many records can be copied and the old packs go.
-  private func missingRoom(_ recordCount: Int, _ byteCount: Int64) throws(BlobStorageError) -> Int64 {
-    // A footer of tiny records is up to an eighth as long. A record changes up to three pages of the catalog; when they
-    // are many, a few at a time.
-    let pagesByteCount = min(StoreFolder.reserveByteCount, 64 << 10 + Int64(recordCount) * (12 << 10))
-    return byteCount / 4 * 5 + pagesByteCount
-      - (try engine.folder.files.availableByteCount(at: engine.folder.packs))
+  /// How many bytes have to be free on the disk so that so many records can be copied and the old packs go.
+  ///
+  /// - Parameter pagesByteCountMax: what the catalog needs at most.
+  private static func need(
+    _ recordCount: Int, _ byteCount: Int64, pagesByteCountMax: Int64 = StoreFolder.reserveByteCount
+  ) -> Int64 {
+    // A footer of tiny records is up to an eighth as long. A record changes up to three pages of the catalog.
+    byteCount / 4 * 5 + min(pagesByteCountMax, 64 << 10 + Int64(recordCount) * (12 << 10))
   }
 
-  /// Gives the reserve free if the first of the packs cannot be copied otherwise.
+  private func availableByteCount() throws(BlobStorageError) -> Int64 {
+    try engine.folder.files.availableByteCount(at: engine.folder.packs)
+  }
+
+  /// Gives the reserve free if the first of the packs cannot be copied otherwise, and surely can then.
   ///
-  /// - Parameter candidates: the smallest first.
+  /// - Parameter candidates: the one that needs the least room first.
   /// - Throws: `noSpace` when it cannot be copied then either; the reserve stays.
   private func makeRoom(toCopy candidates: ArraySlice<Candidate>) throws(BlobStorageError) {
     let kept = candidates.lazy.map(\.content)
     guard let first = kept.first else { return }
-    let missing = try missingRoom(first.keptCount, first.keptByteCount)
-    if missing <= 0 { return }
-    let inReserve = try engine.folder.hasReserve() ? StoreFolder.reserveByteCount : 0
-    if missing <= inReserve { return try engine.folder.releaseReserve() }
+    let available = try availableByteCount()
+    let need = Self.need(first.keptCount, first.keptByteCount)
+    if need <= available { return }
+    // Were the reserve used up by a copy that does not fit, there would be none for the next collection.
+    let needAtMost = Self.need(first.keptCount, first.keptByteCount, pagesByteCountMax: .max)
+    if try needAtMost <= available + engine.folder.reservedByteCount() {
+      return try engine.folder.releaseReserve()
+    }
     let freed = kept.reduce(0) { $0 + $1.recordsByteCount - $1.keptByteCount }
     let packs = candidates.count == 1 ? "a pack" : "\(candidates.count) packs"
     // The next collection, too, writes a little before it comes here.
-    let needed = missing - inReserve + 64 << 10
+    let missing = need - available + 64 << 10
     throw BlobStorageError(
       .noSpace,
       "The disk is too full to copy the live records of \(packs), which would free \(freed) bytes: "
-        + "make room for \(needed) bytes more and collect again.")
+        + "make room for \(missing) bytes more and collect again.")
   }
 
   /// Copies what is live in the packs into a new one, and takes them away once that is on the medium.
@@ -457,7 +468,11 @@ extension Collector {
             switch record.content {
             case .chunk(let chunk): try transaction.chunkRow(chunk.digest)?.place
             case .manifest(let manifest): try transaction.manifestRow(manifest.digest)?.place
-            case .ref(let ref): try transaction.place(of: ref)
+            case .ref(let ref):
+              // Those that stay where they are would be many.
+              try transaction.place(of: ref).flatMap { (place) throws(BlobStorageError) in
+                try transaction.counts(place.pack, over: number) ? nil : place
+              }
             case .drop, .skipped: nil
             }
           if let place, place.pack != number { replaced.append((record, ordinal)) }

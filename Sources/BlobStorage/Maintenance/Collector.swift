@@ -109,14 +109,21 @@ package final class Collector {
     if options.isDryRun {
       account(try afterDead(candidates))
     } else if report.obstacles.isEmpty {
-      try removal.remove(candidates, rows, self)
+      do throws(BlobStorageError) { try removal.remove(candidates, rows, self) } catch {
+        keepReserve()
+        throw error
+      }
     }
-    if scope == nil, options.keepsReserve, !options.isDryRun { engine.keepReserve() }
+    keepReserve()
     shortenCensus()
     report.freedByteCount += gainedByteCount
     report.garbageByteCount = max(0, garbageByteCount - collectedByteCount)
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
+  }
+
+  private func keepReserve() {
+    if scope == nil, options.keepsReserve, !options.isDryRun { engine.keepReserve() }
   }
 
   // MARK: Planning

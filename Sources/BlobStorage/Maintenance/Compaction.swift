@@ -203,7 +203,7 @@ struct Compaction: ~Copyable {
   private static let joinedByteCountMax = 64 << 10
 
   private static func isSmall(_ record: PackRecord) -> Bool {
-    record.chunk.map { $0.plainByteCount <= joinedByteCountMax && FrameBuilder.takes($0) } ?? false
+    record.chunk.map { $0.plainByteCount <= joinedByteCountMax && FrameBuilder.canJoin($0) } ?? false
   }
 
   /// Adds a small chunk to those that are to be joined.

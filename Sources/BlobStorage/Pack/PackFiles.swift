@@ -62,43 +62,41 @@ package final class PackFiles: Sendable {
   package func file(_ name: PackName) throws(BlobStorageError) -> (any File)? {
     if let known = state.withLock({ $0.use(name) }) { return known }
     guard let opened = try backend.openPack(name) else { return nil }
-    return state.withLock { state in
+    // A file closes when the last read that uses it has ended: outside of the lock.
+    let (file, _) = state.withLock { state -> (any File, (any File)?) in
       state.clock += 1
       // Another thread may have opened it meanwhile: one is enough, and this one closes.
       let file = state.files[name]?.file ?? opened
       state.files[name] = (file, state.clock)
-      // A file closes when the last read that uses it has ended.
-      if state.files.count > countMax,
+      guard state.files.count > countMax,
         let oldest = state.files.min(by: { $0.value.lastUse < $1.value.lastUse })
-      {
-        state.files[oldest.key] = nil
-      }
-      return file
+      else { return (file, nil) }
+      return (file, state.files.removeValue(forKey: oldest.key)?.file)
     }
+    return file
   }
 
   /// Forgets the packs that have no name any more.
   package func forgetRemoved() throws(BlobStorageError) {
     let files = state.withLock { $0.files.mapValues(\.file) }
-    for (name, file) in files where try file.status().linkCount == 0 {
-      state.withLock { $0.files[name] = nil }
-    }
+    for (name, file) in files where try file.status().linkCount == 0 { forget(name) }
   }
 
   /// Forgets these packs: they are opened again.
   package func forgetAll() { forget(Set(state.withLock { Array($0.files.keys) })) }
 
   package func forget(_ names: Set<PackName>) {
-    state.withLock { state in
-      for name in names { state.files[name] = nil }
-    }
+    for name in names { forget(name) }
+  }
+
+  private func forget(_ name: PackName) {
+    // Closing a removed pack frees its space, so the closure hands it out.
+    _ = state.withLock { $0.files.removeValue(forKey: name)?.file }
   }
 
   /// Forgets packs, so that the space of removed ones is given back.
   package func forget(where isGone: (PackName) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
     let names = state.withLock { Array($0.files.keys) }
-    for name in names where try isGone(name) {
-      state.withLock { $0.files[name] = nil }
-    }
+    for name in names where try isGone(name) { forget(name) }
   }
 }

@@ -322,7 +322,7 @@ package struct PackScanner {
       return try unlessCorrupted(try copy.records(by: &decoder))
     }
     /// Refs may name a chunk whose bytes are damaged, and whose meta is not.
-    func noteDamaged() throws(BlobStorageError) {
+    func markDamaged() throws(BlobStorageError) {
       _ = try unlessCorrupted(
         try wholeRecord(at: offset, &window, readsPayload: false).records(by: &decoder))
     }
@@ -343,7 +343,7 @@ package struct PackScanner {
         offset = last.recordRange.upperBound
       } else {
         if gapStart == nil { gapStart = offset }
-        try noteDamaged()
+        try markDamaged()
         // Behind damage, or in a torn tail: the next place that looks like a record of this pack at this offset.
         if !isSealed, gapStart == offset, try synced(behind: offset, &window) <= offset { break }
         let copy = copies.first { $0.offset > offset }?.offset

@@ -128,3 +128,7 @@ public final class VersionHistory: Sendable {
   /// Releases the versions.
   public func close() { held.close() }
 }
+
+/// Carries dispatch data from the thread that read them to the one that asked. Unchecked: `DispatchData` is immutable,
+/// and not Sendable on every platform.
+private struct Unchecked<T>: @unchecked Sendable { var value: T }

@@ -152,6 +152,9 @@ public final class BlobStore: Sendable {
   /// Where the store is, and the options of `create`.
   public var information: StoreInformation { engine.information }
 
+  /// The store's operations on the caller's thread.
+  public var blocking: BlockingBlobStore { BlockingBlobStore(store: self) }
+
   /// Runs a blocking operation on a thread of the store's own.
   ///
   /// - Parameter mustRun: whether it runs even if the task is cancelled before a thread is free.

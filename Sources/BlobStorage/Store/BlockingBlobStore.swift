@@ -192,8 +192,3 @@ public struct BlockingBlobStore: Sendable {
     try store.engine.keys(prefix, after: after, limit: limit)
   }
 }
-
-extension BlobStore {
-  /// The store's operations on the caller's thread.
-  public var blocking: BlockingBlobStore { BlockingBlobStore(store: self) }
-}

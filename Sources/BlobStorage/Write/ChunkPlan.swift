@@ -52,49 +52,6 @@ extension ChunkPlan {
     /// Bytes that were added to packs.
     var storedByteCount = 0
   }
-
-  /// Appends what the store lacks: chunks, and the manifest that lists them.
-  ///
-  /// What the plan counts on is looked up again in the commit's view. So nothing that gc has removed meanwhile is
-  /// counted on, and H2 needs no lease.
-  ///
-  /// - Parameters:
-  ///   - bytes: the content that was planned.
-  ///   - joined: bytes of chunks that this commit has stored together with others, and that count for the first plan
-  ///     that has them.
-  /// - Throws: `needsLookup` if a chunk that was not looked up could be shared once its pack is synced. Then nothing was
-  ///   appended.
-  func append(
-    _ bytes: RawSpan, to commit: inout WriterSession.Commit, by codecs: CodecPool,
-    joined: inout [BlobDigest: Int]
-  ) throws(BlobStorageError) -> Added {
-    precondition(bytes.byteCount == byteCount, "the bytes are those that were planned")
-    var added = Added()
-    for chunk in chunks {
-      if let storedByteCount = joined.removeValue(forKey: chunk.digest) {
-        added.storedByteCount += storedByteCount
-        added.newByteCount += Int64(chunk.range.count)
-      }
-      if commit.hasPendingChunk(chunk.digest) { continue }
-      if try commit.canShare(chunk.digest, isLookedUp: isLookedUp) { continue }
-      let plain = bytes.extracting(chunk.range)
-      let encoded: EncodedChunk
-      if let ready = chunk.encoded, try commit.canUseBase(of: ready.record) {
-        encoded = ready
-      } else {
-        encoded = try codecs.encode(chunk.digest, plain, by: codec, hint: hint)
-      }
-      added.storedByteCount += try encoded.withPayload(plain) { (payload) throws(BlobStorageError) in
-        try commit.append(.chunk(encoded.record), payload: payload)
-      }
-      added.newByteCount += Int64(plain.byteCount)
-    }
-    if chunks.count > 1 {
-      let entries = chunks.map { ChunkEntry(digest: $0.digest, plainByteCount: $0.range.count) }
-      added.storedByteCount += try commit.appendManifest(of: BlobLayout(digest: digest, chunks: entries))
-    }
-    return added
-  }
 }
 
 /// A chunk's record and its payload.

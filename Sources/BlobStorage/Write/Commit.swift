@@ -285,6 +285,48 @@ extension WriterSession.Commit {
 
 /// Chunks and manifests of a commit: what it can share, and what it appends.
 extension WriterSession.Commit {
+  /// Appends what the store lacks of a planned blob: chunks, and the manifest that lists them.
+  ///
+  /// What the plan counts on is looked up again in the commit's view. So nothing that gc has removed meanwhile is
+  /// counted on, and H2 needs no lease.
+  ///
+  /// - Parameters:
+  ///   - bytes: the content that was planned.
+  ///   - joined: bytes of chunks that this commit has stored together with others, and that count for the first plan
+  ///     that has them.
+  /// - Throws: `needsLookup` if a chunk that was not looked up could be shared once its pack is synced. Then nothing was
+  ///   appended.
+  mutating func append(
+    _ plan: ChunkPlan, _ bytes: RawSpan, by codecs: CodecPool, joined: inout [BlobDigest: Int]
+  ) throws(BlobStorageError) -> ChunkPlan.Added {
+    precondition(bytes.byteCount == plan.byteCount, "the bytes are those that were planned")
+    var added = ChunkPlan.Added()
+    for chunk in plan.chunks {
+      if let storedByteCount = joined.removeValue(forKey: chunk.digest) {
+        added.storedByteCount += storedByteCount
+        added.newByteCount += Int64(chunk.range.count)
+      }
+      if hasPendingChunk(chunk.digest) { continue }
+      if try canShare(chunk.digest, isLookedUp: plan.isLookedUp) { continue }
+      let plain = bytes.extracting(chunk.range)
+      let encoded: EncodedChunk
+      if let ready = chunk.encoded, try canUseBase(of: ready.record) {
+        encoded = ready
+      } else {
+        encoded = try codecs.encode(chunk.digest, plain, by: plan.codec, hint: plan.hint)
+      }
+      added.storedByteCount += try encoded.withPayload(plain) { (payload) throws(BlobStorageError) in
+        try append(.chunk(encoded.record), payload: payload)
+      }
+      added.newByteCount += Int64(plain.byteCount)
+    }
+    if plan.chunks.count > 1 {
+      let entries = plan.chunks.map { ChunkEntry(digest: $0.digest, plainByteCount: $0.range.count) }
+      added.storedByteCount += try appendManifest(of: BlobLayout(digest: plan.digest, chunks: entries))
+    }
+    return added
+  }
+
   /// Appends the manifest that names the chunks as the layout does. One that is there may name others, which are not: this
   /// one takes its place.
   ///

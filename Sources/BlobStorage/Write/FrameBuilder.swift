@@ -119,15 +119,15 @@ package struct FrameBuilder: ~Copyable {
 
   /// Whether a chunk that would be stored like this had better be joined with others. What is noise, or is encoded against
   /// another chunk, is not.
-  package static func takes(_ record: ChunkRecord) -> Bool {
+  package static func canJoin(_ record: ChunkRecord) -> Bool {
     guard record.plainByteCount > 0, record.base == nil else { return false }
     return record.codecNumber == CodecKind.zstd.rawValue
       || record.plainByteCount < ChunkEncoder.plainByteCountMin
   }
 
   /// Whether a planned chunk is stored anew, and had better be joined with others.
-  package static func takes(_ chunk: ChunkPlan.Chunk) -> Bool {
-    chunk.isToBeJoined || chunk.encoded.map { takes($0.record) } ?? false
+  package static func canJoin(_ chunk: ChunkPlan.Chunk) -> Bool {
+    chunk.isToBeJoined || chunk.encoded.map { canJoin($0.record) } ?? false
   }
 
   /// Adds a chunk, which is not empty: no reader accepts a frame with an empty member. Returns a group that had no more room

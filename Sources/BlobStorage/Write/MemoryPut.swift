@@ -87,7 +87,7 @@ package struct MemoryPut: Sendable {
     var groups: [JoinedChunks] = []
     for (_, index) in order {
       let item = items[index]
-      for chunk in item.plan.chunks where FrameBuilder.takes(chunk) && seen.insert(chunk.digest).inserted {
+      for chunk in item.plan.chunks where FrameBuilder.canJoin(chunk) && seen.insert(chunk.digest).inserted {
         let full = try builder.add(
           chunk.digest, item.data.bytes.extracting(chunk.range),
           features: chunk.encoded?.record.features ?? chunk.features, alone: chunk.encoded)
@@ -160,7 +160,7 @@ package struct MemoryPut: Sendable {
   private func append(
     _ item: Item, to commit: inout WriterSession.Commit, _ joined: inout [BlobDigest: Int]
   ) throws(BlobStorageError) -> PutResult {
-    let added = try item.plan.append(item.data.bytes, to: &commit, by: writer.codecs, joined: &joined)
+    let added = try commit.append(item.plan, item.data.bytes, by: writer.codecs, joined: &joined)
     let (version, refByteCount) = try commit.appendRef(
       item.key, item.plan.digest, Int64(item.plan.byteCount), item.ref)
     return PutResult(

@@ -365,7 +365,7 @@ package final class RemoteBackend: Backend {
 
   package var indexAccess: IndexAccess? { index.access }
 
-  package func takeIndex() -> IndexRoot? { foundIndex.withLock { $0.take() } }
+  package func removeIndex() -> IndexRoot? { foundIndex.withLock { $0.take() } }
 
   /// The newest index that can be used, which a rebuild takes next. A collector relies on footers alone: nothing is removed
   /// because of what an index says.

@@ -330,9 +330,23 @@ struct ViewTests {
   /// V5: fails if applying records to rows in memory, to the catalog after that, or to a catalog made anew comes to
   /// anything else.
   @Test("has the same rows before settling, after it, and in a catalog made anew", arguments: 0..<3)
-  func sameRows(_ round: Int) throws {
+  func sameRows(_ round: Int) throws { try compareRows(round) }
+
+  @Test(
+    "V5: what is written to the catalog before settling makes its rows differ from those of one made anew")
+  func unsettledRows() throws {
+    var environment = Pair.environment
+    environment.weaknesses = .skipsSettling
+    try withKnownIssue {
+      try compareRows(0, environment)
+    } matching: {
+      $0.error == nil
+    }
+  }
+
+  private func compareRows(_ round: Int, _ environment: Engine.Environment = Pair.environment) throws {
     var random = SplitMix64(seed: UInt64(round) + 40)
-    let pair = try Pair()
+    let pair = try Pair(environment)
     let names = (0..<7).map { "key/\($0)" } + ["long-" + String(repeating: "y", count: 1_000)]
     let pool = (0..<5).map { _ in random.bytes(Int.random(in: 0...6_000, using: &random)) }
     var stamps: Set<Stamp> = []

@@ -19,7 +19,7 @@ struct ImportCountTests {
     let reports = Reports()
     // Each file takes a while, so that there is time to count.
     var options = options
-    options.maximumByteRate = 10_000
+    options.maximumByteRate = 2_000
     let report = try Importer(
       engine, options, { progress in reports.all.withLock { $0.append(progress) } },
       countingDelaySeconds: delaySeconds
