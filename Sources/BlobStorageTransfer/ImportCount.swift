@@ -17,7 +17,7 @@ final class ImportCount: Sendable {
     var total: Total?
   }
 
-  static let delaySeconds = 0.25
+  static let delaySeconds = 1.0
 
   private let state = Monitor(State())
 

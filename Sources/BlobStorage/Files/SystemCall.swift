@@ -95,6 +95,13 @@ extension FilePath {
 extension [CChar] {
   /// A name or path with a zero behind it, as the system takes it.
   package init(terminating bytes: some Collection<UInt8>) {
-    self = bytes.map { CChar(bitPattern: $0) } + [0]
+    let whole = bytes.withContiguousStorageIfAvailable { source in
+      [CChar](unsafeUninitializedCapacity: source.count + 1) { target, count in
+        UnsafeMutableRawBufferPointer(target).copyMemory(from: UnsafeRawBufferPointer(source))
+        target[source.count] = 0
+        count = source.count + 1
+      }
+    }
+    self = whole ?? bytes.map { CChar(bitPattern: $0) } + [0]
   }
 }
