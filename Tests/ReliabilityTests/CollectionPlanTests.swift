@@ -454,13 +454,13 @@ struct CollectionPlanTests {
     #expect(storedAgainCount > 1, "nothing was condemned")
   }
 
-  @Test("and that stays has its versions again, as a rebuild would choose, if it is of a time to come (V5)")
-  func pardonedVersions() throws {
+  @Test("and that stays, and is of a time to come, has its versions where a rebuild has them (V5)")
+  func packOfTimeToCome() throws {
     let lab = try Lab()
     let now = lab.clock.now
     lab.clock.set(now + 30 * 86_400_000)
     try lab.session { try lab.put($0, [("a", noise(1, 200)), ("garbage", noise(2, 200))]) }
-    // The clock was wrong: what is written from now on is older.
+    // The clock was wrong, and what is written from now on would be older.
     lab.clock.set(now)
     try lab.forgetCatalog()
     let process = lab.disk.process()

@@ -331,14 +331,6 @@ extension ReadTransaction {
     return row.state == .live && !row.isPoisoned && !row.isLost
   }
 
-  /// Whether, of two copies of a ref, the one in `pack` counts: it is trusted and younger.
-  func counts(_ pack: UInt32, over other: UInt32) throws(BlobStorageError) -> Bool {
-    guard try isTrusted(pack), let row = try packRow(pack), let known = try packRow(other) else {
-      return false
-    }
-    return row.isYounger(than: known)
-  }
-
   /// The chunk, if a writer may deduplicate onto it: it and its base are there, undamaged and not about to go.
   package func chunkToShare(_ digest: BlobDigest) throws(BlobStorageError) -> ChunkRow? {
     guard let row = try chunkRow(digest), !row.isSuspect, try isTrusted(row.place.pack) else { return nil }
@@ -455,16 +447,12 @@ extension ReadTransaction {
     throw error
   }
 
-  /// Where the ref of its version lies that counts; nil for a version that cannot be seen.
-  func place(of ref: RefRecord) throws(BlobStorageError) -> Place? {
-    guard let name = try nameRow(ref.key) else { return nil }
-    return try versionRow(of: name, ref.version)?.place
-  }
-
   /// Whether a version that can be seen needs its ref at `place`: its row points there, or into a pack that has gone
   /// while copies in other packs stayed.
   func needs(_ ref: RefRecord, at place: Place) throws(BlobStorageError) -> Bool {
-    guard let known = try self.place(of: ref) else { return false }
+    guard let name = try nameRow(ref.key), let known = try versionRow(of: name, ref.version)?.place else {
+      return false
+    }
     if known.pack == place.pack { return known.offset == place.offset }
     return try packRow(known.pack) == nil
   }

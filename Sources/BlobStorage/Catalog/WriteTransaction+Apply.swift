@@ -40,8 +40,8 @@ extension WriteTransaction {
     pack.recordCount += 1
   }
 
-  /// Points the row of a record's chunk, manifest or version at the record again if its pack counts again: while the pack
-  /// did not count, any other copy took its place.
+  /// Notes once more a chunk or manifest of a pack that counts again: while the pack did not count, any other copy took
+  /// its place.
   func applyAgain(_ record: PackRecord, at place: Place, in pack: PackRow) throws(BlobStorageError) {
     switch record.content {
     case .chunk(let chunk):
@@ -49,13 +49,7 @@ extension WriteTransaction {
         chunk, at: place, storedByteCount: record.storedByteCount, frameOffset: record.frameOffset, in: pack,
         isTakenIn: false)
     case .manifest(let manifest): try apply(manifest, at: place, in: pack)
-    case .ref(let ref):
-      try updateName(ref.key) { (name) throws(BlobStorageError) in
-        guard var row = try versionRow(of: name, ref.version) else { return }
-        try point(&row, at: place, byteCount: record.byteCount, in: pack)
-        try setVersion(&name, StampedVersion(stamp: ref.version, row: row))
-      }
-    case .drop, .skipped: break
+    case .ref, .drop, .skipped: break
     }
   }
 
@@ -133,7 +127,11 @@ extension WriteTransaction {
           (row.digest, row.byteCount) = (ref.digest, ref.byteCount)
           try countVersion(of: row.digest, by: 1)
         }
-        try point(&row, at: place, byteCount: byteCount, in: pack)
+        // As for chunks: what lies in a pack that is about to go, or has gone, does not count.
+        let isOlder = try isTrusted(row.place.pack) ? isOlder(pack, than: row.place.pack) : false
+        if !isOlder {
+          (row.place, row.recordByteCount) = (new.place, new.recordByteCount)
+        }
         try setVersion(&name, StampedVersion(stamp: ref.version, row: row))
       } else {
         try setVersion(&name, StampedVersion(stamp: ref.version, row: new))
@@ -141,15 +139,6 @@ extension WriteTransaction {
         try countVersion(of: ref.digest, by: 1)
       }
     }
-  }
-
-  /// Points the row of a version at a copy of its ref, unless another counts. As for chunks: what lies in a pack that is
-  /// about to go, or has gone, does not count.
-  private func point(
-    _ row: inout VersionRow, at place: Place, byteCount: Int, in pack: PackRow
-  ) throws(BlobStorageError) {
-    if try isTrusted(row.place.pack), try isOlder(pack, than: row.place.pack) { return }
-    (row.place, row.recordByteCount) = (place, byteCount)
   }
 
   private func addMasker(_ name: inout NameRow, _ version: Stamp) throws(BlobStorageError) {

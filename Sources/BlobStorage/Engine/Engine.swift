@@ -242,14 +242,15 @@ package final class Engine: Sendable {
   }
 
   /// A session with packs of its own, for work that must not share a pack with puts; to be closed if packs are published.
-  package func newSession() -> WriterSession {
+  package func newSession(laterThan time: UInt64? = nil) -> WriterSession {
     let writerID = randomNumber()
     return WriterSession(
       writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: clock,
       packByteCountTarget: writer.packByteCountTarget.load(ordering: .relaxed), weaknesses: weaknesses,
       logger: logger, syncs: writer.syncs,
-      publisher: sharing.publisher(of: writerID, leases: nil))
+      publisher: sharing.publisher(of: writerID, leases: nil),
+      packTimeMin: time.map { $0 &+ 1 } ?? 0)
   }
 
   /// Limits packs that are begun from now on to `byteCount`, if that is less than usual.

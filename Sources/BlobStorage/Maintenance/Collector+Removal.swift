@@ -135,7 +135,8 @@ extension Collector {
 
   /// Copies what is live in the packs into a new one, and takes them away once that is on the medium.
   private func compact(_ batch: [Candidate]) throws(BlobStorageError) {
-    let session = engine.newSession()
+    // A rebuild lets the copies count, too, where a clock was wrong when a pack was begun (V5).
+    let session = engine.newSession(laterThan: batch.lazy.map(\.row.created).max())
     var copied: [Candidate] = []
     for candidate in batch {
       // A damaged record keeps its whole pack; what was copied of it is garbage in the new one.
@@ -452,7 +453,7 @@ extension Collector {
     }
   }
 
-  /// The records of a pack whose rows point elsewhere, with their ordinals.
+  /// The chunks and manifests of a pack that have their row elsewhere, with their ordinals.
   private func replacedRecords(
     _ number: UInt32, _ name: PackName
   ) throws(BlobStorageError) -> [(record: PackRecord, ordinal: Int)] {
@@ -468,12 +469,7 @@ extension Collector {
             switch record.content {
             case .chunk(let chunk): try transaction.chunkRow(chunk.digest)?.place
             case .manifest(let manifest): try transaction.manifestRow(manifest.digest)?.place
-            case .ref(let ref):
-              // Those that stay where they are would be many.
-              try transaction.place(of: ref).flatMap { (place) throws(BlobStorageError) in
-                try transaction.counts(place.pack, over: number) ? nil : place
-              }
-            case .drop, .skipped: nil
+            case .ref, .drop, .skipped: nil
             }
           if let place, place.pack != number { replaced.append((record, ordinal)) }
         }

@@ -60,7 +60,7 @@ extension WriterSession {
     }
     let header = PackHeader(
       name: PackName(writer: writerID, sequence: sequence), storeID: store.storeID,
-      digestAlgorithm: store.digestAlgorithm, created: time)
+      digestAlgorithm: store.digestAlgorithm, created: max(time, min(packTimeMin, Stamp.timeMax - 1)))
     return try PackWriter(header: header, backend: backend, codecs: codecs)
   }
 

@@ -31,6 +31,8 @@ package final class WriterSession: Sendable {
   let logger: Logger
   /// When a pack is full.
   package let packByteCountTarget: Atomic<Int64>
+  /// When its packs were begun at the earliest, as they say.
+  let packTimeMin: UInt64
   /// Zeros that a pack gets ahead when durable commits follow each other: a sixty-fourth of a pack, 1 MiB.
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
   let appendLock = IOLock(OpenPacks())
@@ -46,7 +48,7 @@ package final class WriterSession: Sendable {
   init(
     writerID: UInt64, store: StoreHeader, backend: any Backend, catalog: Catalog, codecs: CodecPool,
     clock: WallClock, packByteCountTarget: Int64, weaknesses: Weaknesses, logger: Logger,
-    syncs: PackSyncs, publisher: any PackPublisher
+    syncs: PackSyncs, publisher: any PackPublisher, packTimeMin: UInt64 = 0
   ) {
     number = Atomic(writerID)
     self.store = store
@@ -59,6 +61,7 @@ package final class WriterSession: Sendable {
     self.syncs = syncs
     self.weaknesses = weaknesses
     self.publisher = publisher
+    self.packTimeMin = packTimeMin
   }
 
   /// The sequence number of the pack that the next record goes to.
