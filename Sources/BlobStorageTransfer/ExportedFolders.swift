@@ -100,7 +100,9 @@ struct ExportedFolders {
         let restored = RestoredAttributes(
           attributes: attributes, extended: try folder.mark.extendedAttributes(engine),
           modified: folder.mark.modified, owners: owners)
-        if try !target.setAttributes(restored, ofFolder: path, through: &trails.written) { report.incompleteCount += 1 }
+        if try !target.setAttributes(restored, ofFolder: path, through: &trails.written) {
+          report.incompleteCount += 1
+        }
         report.folderCount += 1
       } catch {
         let skipped = SkippedFile(
