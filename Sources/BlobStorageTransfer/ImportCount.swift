@@ -21,7 +21,7 @@ final class ImportCount: Sendable {
 
   private let state = Monitor(State())
 
-  /// - Parameter delaySeconds: how long the import has to take before it is counted.
+  /// - Parameter delaySeconds: after how much time the counting begins.
   init(_ paths: [FilePath], _ options: ImportOptions, store: FileIdentity?, delaySeconds: Double) {
     Thread.start(named: "blob-import-count") { [self] in
       let isStopped = state.withLock(when: \.isStopped, withinSeconds: delaySeconds) { $0.isStopped }

@@ -379,11 +379,12 @@ package final class Importer {
   // MARK: Large files
 
   private func commitLarge(_ source: ImportSource, _ context: ImportContext) throws(BlobStorageError) {
+    if let version = try Self.unchangedVersion(source, engine, options, context) {
+      countUnchanged(source, version)
+      return see(source)
+    }
     if isCached(source.key) { return try putLargeIntoCache(source, context) }
     defer { see(source) }
-    if let version = try Self.unchangedVersion(source, engine, options, context) {
-      return countUnchanged(source, version)
-    }
     var pacedByteCount: Int64 = 0
     func readOn(to done: Int64) {
       limiter?.pace(max(0, done - pacedByteCount))

@@ -191,7 +191,7 @@ extension SystemFile {
     do throws(BlobStorageError) {
       try channel.withLock { (channel) throws(BlobStorageError) in
         if channel == nil { channel = try makeChannel() }
-        // Only hands the read over; under the lock, so that closing cannot come in between.
+        // Only hands the read over; under the lock, so that the file is not closed meanwhile.
         channel?.read(offset: numericCast(offset), length: byteCount, queue: queue) { isLast, data, errno in
           guard let data = gathered.add(data, isLast: isLast || errno != 0) else { return }
           if errno != 0 {

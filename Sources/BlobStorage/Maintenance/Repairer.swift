@@ -377,7 +377,7 @@ extension Repairer {
   /// Drops versions that cannot be read, so that their keys answer with the newest version that can be.
   ///
   /// Other processes write meanwhile, and the missing bytes may have been put again. So each version is examined again,
-  /// and the commit that drops it checks that it still lacks the same. No other process can write in between.
+  /// and the commit that drops it checks that it still lacks the same. No other process can write meanwhile.
   ///
   /// - Parameter lost: chunks that were there and damaged.
   /// - Returns: the versions that were dropped, and those that stay because other processes kept changing them.

@@ -79,6 +79,23 @@ struct CacheImportTests {
     #expect(try cache.excess() < 5)
   }
 
+  @Test("does not read a long file again that is as its key has it")
+  func unchanged() throws {
+    let place = try CachePlace(CacheLimits(byteLimit: 64 << 20))
+    _ = try place.cache(prefix: "")
+    let temporary = try TemporaryFolder()
+    let folder = temporary.path.string
+    var random = SplitMix64.announced()
+    try write(random.noise(1_500_000), "long", in: folder)
+    let engine = try place.engine()
+    for isAgain in [false, true] {
+      let report = try Importer(engine, ImportOptions(), nil).run([folder])
+      #expect(report.skipped == [] && report.unchangedFileCount == (isAgain ? 1 : 0), "\(report)")
+      #expect(report.newFileCount == (isAgain ? 0 : 1))
+    }
+    try engine.close()
+  }
+
   @Test("leaves as many long blobs of a copy as have room, whose lists lie in one pack")
   func copyOfLongBlobs() throws {
     let sourcePlace = try StorePlace()
