@@ -36,7 +36,7 @@ struct SharedStoreTests {
     try await second.close()
 
     #expect(try await first.currentVersion(of: "other") == nil)
-    try await first.catchUp()
+    try await first.extend()
     #expect(try await first.data(forKey: "other") == Data("later".utf8))
     try await first.close()
 

@@ -26,12 +26,6 @@ package protocol Backend: Sendable {
   /// Fetches what a new catalog needs of the published packs, so that a rebuild makes no request under its lock.
   func prefetchFooters() throws(BlobStorageError)
 
-  /// The newest index of the store's rows, as ``prefetchFooters()`` has found it; nil without one, and the next time.
-  func removeIndex() -> IndexRoot?
-
-  /// How to read an index; nil where stores have none.
-  var indexAccess: IndexAccess? { get }
-
   /// Whether a new record may refer to one in this pack: no collector is known to have condemned or removed the pack.
   func isCountedOn(_ name: PackName) -> Bool
 
@@ -93,8 +87,6 @@ extension Backend {
   }
   package func knownPackNames() throws(BlobStorageError) -> Set<PackName> { [] }
   package func prefetchFooters() throws(BlobStorageError) {}
-  package func removeIndex() -> IndexRoot? { nil }
-  package var indexAccess: IndexAccess? { nil }
   package func isCountedOn(_ name: PackName) -> Bool { true }
   package var readAheadCount: Int { 0 }
   package func prefetch(_ parts: [(file: any File, ranges: [Range<Int64>])]) {}

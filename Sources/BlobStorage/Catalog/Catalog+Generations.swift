@@ -44,7 +44,7 @@ extension Catalog {
 
   /// The damage that reads have found, as far as the catalog in use knows.
   func suspectChunks() -> SuspectChunks? {
-    guard tails == nil, let environment = current.withLock({ $0?.environment }) else { return nil }
+    guard let environment = current.withLock({ $0?.environment }) else { return nil }
     do throws(BlobStorageError) {
       return try SuspectChunks(in: environment)
     } catch {

@@ -265,17 +265,17 @@ extension Catalog {
     let (storeID, root) = try environment.read { (transaction) throws(BlobStorageError) in
       (
         try transaction.value(.meta, Array("store".utf8)).map { Array($0) },
-        try transaction.value(.meta, RowIndex.metaKey).map { Array($0) }
+        try transaction.value(.meta, Environment.outerRowsKey).map { Array($0) }
       )
     }
     guard storeID == store.storeID else {
       throw BlobStorageError(.catalogDamaged, "The catalog belongs to another store.")
     }
-    if let root, environment.index == nil {
-      guard let indexAccess, let root = try? IndexRoot(root) else {
-        throw BlobStorageError(.catalogDamaged, "The catalog relies on an index that cannot be read.")
+    if let root, environment.outerRows == nil {
+      guard let outerRowsSource else {
+        throw BlobStorageError(.catalogDamaged, "The catalog relies on rows that are not in the store.")
       }
-      environment.setIndex(RowIndex(root, indexAccess))
+      environment.setOuterRows(try outerRowsSource.open(root))
     }
     return environment
   }

@@ -90,8 +90,8 @@ package final class Catalog: Sendable {
   let prepare: @Sendable () throws(BlobStorageError) -> Void
   /// What rebuilds it: fills an empty environment from the packs.
   let fill: Fill
-  /// How to read the store's index; nil where stores have none.
-  let indexAccess: IndexAccess?
+  /// Opens the rows that it relies on besides its own; nil if it has all rows itself.
+  let outerRowsSource: (any OuterRowsSource)?
   /// How long a reader waits for another process's rebuild.
   let patienceSeconds: Double
   /// How long a commit waits for another process's commit to the same key.
@@ -115,7 +115,8 @@ package final class Catalog: Sendable {
     logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
     clock: WallClock = .system, patienceSeconds: Double = 10,
     stripePatienceSeconds: Double = 30,
-    live: LiveHolder = LiveHolder(), tails: Tails? = nil, indexAccess: IndexAccess? = nil,
+    live: LiveHolder = LiveHolder(), tails: Tails? = nil,
+    outerRowsSource: (any OuterRowsSource)? = nil,
     prepare: @escaping @Sendable () throws(BlobStorageError) -> Void = {},
     fill: @escaping Fill,
     recoverDeadPacks: @escaping Recovery
@@ -132,7 +133,7 @@ package final class Catalog: Sendable {
     self.stripePatienceSeconds = stripePatienceSeconds
     self.live = live
     self.tails = tails
-    self.indexAccess = indexAccess
+    self.outerRowsSource = outerRowsSource
     self.prepare = prepare
     self.fill = fill
     self.recoverDeadPacks = recoverDeadPacks
@@ -377,7 +378,7 @@ package final class Catalog: Sendable {
   ) throws(BlobStorageError) {
     if isReadOnly { return try makeOwn() }
     let before = generation
-    if let index = current.withLock({ $0?.environment.index }), index.isDamaged { index.distrust() }
+    if let outer = current.withLock({ $0?.environment.outerRows }), outer.isDamaged { outer.distrust() }
     try prepare()
     try inTurn { () throws(BlobStorageError) in
       defer { unlock() }

@@ -197,27 +197,6 @@ extension CatalogBuilder {
 
 /// Packs that were published: by other machines, or by this one in another life.
 extension CatalogBuilder {
-  /// Lets the newest index of the store stand for the records of its packs, if it has one.
-  ///
-  /// - Returns: the packs whose rows the index has.
-  func adoptIndex(_ environment: Environment) throws(BlobStorageError) -> Set<PackName> {
-    guard let access = backend.indexAccess, let root = backend.removeIndex() else { return [] }
-    let index = RowIndex(root, access)
-    do throws(BlobStorageError) {
-      let names = try environment.write { (transaction) throws(BlobStorageError) in
-        try transaction.adopt(index)
-        return try Set(transaction.packRows().map(\.row.name))
-      }
-      environment.setIndex(index)
-      return names
-    } catch {
-      guard error.code == .catalogDamaged || error.code == .corrupted else { throw error }
-      logger.warning("The store's index is damaged.", metadata: ["reason": "\(error.message)"])
-      index.distrust()
-      return []
-    }
-  }
-
   /// Fills an empty catalog from the published packs that this machine knows of, except those that lie here too. The
   /// catalog is extended by the others later.
   func fillFromPublished(

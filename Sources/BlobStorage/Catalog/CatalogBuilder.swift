@@ -14,12 +14,15 @@ package struct CatalogBuilder: Sendable {
   package let recordCountOfBatch: Int
   /// Says up to where the records of living writers' packs count.
   let live: LiveHolder
+  private let outerRowsSource: (any OuterRowsSource)?
 
   init(
     backend: any Backend, codecs: CodecPool, store: StoreHeader, logger: Logger,
-    weaknesses: Weaknesses, recordCountOfBatch: Int, live: LiveHolder
+    weaknesses: Weaknesses, recordCountOfBatch: Int, live: LiveHolder,
+    outerRowsSource: (any OuterRowsSource)? = nil
   ) {
     self.live = live
+    self.outerRowsSource = outerRowsSource
     precondition(recordCountOfBatch > 0, "a transaction takes a record or more")
     self.recordCountOfBatch = recordCountOfBatch
     self.backend = backend
@@ -54,11 +57,15 @@ package struct CatalogBuilder: Sendable {
 
   /// Fills an empty catalog from all packs that are known of here.
   package func fill(_ environment: Environment) throws(BlobStorageError) {
-    let indexed = try adoptIndex(environment)
+    var adopted: Set<PackName> = []
+    do throws(BlobStorageError) { adopted = try outerRowsSource?.adopt(into: environment) ?? [] } catch {
+      guard error.code == .catalogDamaged || error.code == .corrupted else { throw error }
+      logger.warning("The store's index is damaged.", metadata: ["reason": "\(error.message)"])
+    }
     let names = try backend.localPackNames().live
     let census = try backend.census.read()
     for name in names { try add(name, census, into: environment) }
-    try fillFromPublished(environment, except: indexed.union(names))
+    try fillFromPublished(environment, except: adopted.union(names))
   }
 
   /// Fills an empty catalog from the packs of a folder as they are now; unlike `fill` it changes no pack.

@@ -23,19 +23,21 @@ package final class Environment: @unchecked Sendable {
   private let place: SharedEnvironments.Place?
   private let folder: FilePath
   private let files: any FileSystem
-  let clock: WallClock
+  package let clock: WallClock
   /// The algorithm of all digests in the database.
   let algorithm: BlobDigest.Algorithm
 
-  /// Rows that the database lacks because they lie in objects; nil in most catalogs.
-  private let rowIndex = Mutex<RowIndex?>(nil)
-  private let hasIndex = Atomic<Bool>(false)
+  private let knownOuterRows = Mutex<(any OuterRows)?>(nil)
+  private let hasOuterRows = Atomic<Bool>(false)
 
-  var index: RowIndex? { hasIndex.load(ordering: .acquiring) ? rowIndex.withLock { $0 } : nil }
+  /// Rows that the database lacks; nil in most catalogs.
+  var outerRows: (any OuterRows)? {
+    hasOuterRows.load(ordering: .acquiring) ? knownOuterRows.withLock { $0 } : nil
+  }
 
-  func setIndex(_ index: RowIndex?) {
-    rowIndex.withLock { $0 = index }
-    hasIndex.store(index != nil, ordering: .releasing)
+  func setOuterRows(_ rows: any OuterRows) {
+    knownOuterRows.withLock { $0 = rows }
+    hasOuterRows.store(true, ordering: .releasing)
   }
 
   private struct Spare: @unchecked Sendable { let transaction: OpaquePointer }

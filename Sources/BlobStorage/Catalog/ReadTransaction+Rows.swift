@@ -37,7 +37,7 @@ extension ReadTransaction {
     package static let fullPages = Meta(key: "fullPages")
     package static let fullRows = Meta(key: "fullRows")
 
-    var bytes: UnsafeRawBufferPointer {
+    package var bytes: UnsafeRawBufferPointer {
       UnsafeRawBufferPointer(start: key.utf8Start, count: key.utf8CodeUnitCount)
     }
   }

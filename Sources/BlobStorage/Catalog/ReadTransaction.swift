@@ -4,7 +4,7 @@ import CLMDB
 package enum Table: Int, CaseIterable, Sendable {
   case meta, packs, packNumbers, chunks, chunkBases, manifests, names, versions, masks, features, bases
   case blobs, cacheKeys, cacheOrder, packGarbage
-  /// Keys of rows that an index has and that were removed.
+  /// Keys of outer rows that were removed.
   case removed
 
   var name: String { "\(self)" }
@@ -18,8 +18,8 @@ package class ReadTransaction {
   final let environment: Environment
   /// The rows that tails add.
   final let rows: TailRows?
-  /// Blocks of an index whose bytes were lent last.
-  private final var lent: [RunBlock] = []
+  /// What owns the outer rows that were lent last.
+  private final var lent: [AnyObject] = []
   private static let lentCountMax = 256
 
   init(_ handle: OpaquePointer, of environment: Environment, rows: TailRows? = nil) {
@@ -34,17 +34,17 @@ package class ReadTransaction {
   /// The algorithm of all digests in the catalog.
   package final var algorithm: BlobDigest.Algorithm { environment.algorithm }
 
-  /// The value that the catalog's index has under `key`, if the database has neither a row nor a note that it was removed.
+  /// The value that the outer rows have under `key`, if the database has neither a row nor a note that it was removed.
   /// Borrowed for as long as fewer than 256 others are.
-  fileprivate final func indexedValue(
+  fileprivate final func outerValue(
     _ table: Table, _ key: UnsafeRawBufferPointer
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
-    guard let index = environment.index, table.isIndexed else { return nil }
+    guard table.hasOuterRows, let outer = environment.outerRows else { return nil }
     if try isRemoved(table, key) { return nil }
-    guard let (value, block) = try index.row(table, key) else { return nil }
-    if lent.last !== block {
+    guard let (value, owner) = try outer.row(table, key) else { return nil }
+    if lent.last !== owner {
       if lent.count == Self.lentCountMax { lent.removeFirst(Self.lentCountMax / 2) }
-      lent.append(block)
+      lent.append(owner)
     }
     return value
   }
@@ -57,22 +57,22 @@ extension ReadTransaction {
   func number(of table: Table) -> MDB_dbi { environment.tables[table.rawValue] }
 
   /// The value under `key`, borrowed until the next change in this transaction, or nil.
-  func value(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError)
+  package func value(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError)
     -> UnsafeRawBufferPointer?
   {
     if let rows, let row = rows.row(table, key) { return row.value }
     if let value = try snapshotValue(table, key) { return value }
-    return try indexedValue(table, key)
+    return try outerValue(table, key)
   }
 
-  /// Whether a row of an index was removed.
+  /// Whether an outer row was removed.
   func isRemoved(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
-    try RowIndex.withKey(table, key) { (key) throws(BlobStorageError) in
+    try table.withNumbered(key) { (key) throws(BlobStorageError) in
       try snapshotValue(.removed, key) != nil
     }
   }
 
-  /// The same, without the rows that tails add or that lie in an index.
+  /// The same, without the rows that tails add and without outer rows.
   private func snapshotValue(
     _ table: Table, _ key: UnsafeRawBufferPointer
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
@@ -174,7 +174,9 @@ extension ReadTransaction {
     _ table: Table, from start: UnsafeRawBufferPointer,
     _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    if let index = environment.index, table.isIndexed { return try merge(table, index, from: start, body) }
+    if table.hasOuterRows, let outer = environment.outerRows {
+      return try merge(table, outer, from: start, body)
+    }
     try scanOwn(table, from: start, body)
   }
 
@@ -205,10 +207,10 @@ extension ReadTransaction {
     }
   }
 
-  /// Calls `body` with the rows of a table in the database and in an index, in byte order of their keys, until it returns
+  /// Calls `body` with the rows of a table in the database and elsewhere, in byte order of their keys, until it returns
   /// false.
   private func merge(
-    _ table: Table, _ index: RowIndex, from start: UnsafeRawBufferPointer,
+    _ table: Table, _ outer: any OuterRows, from start: UnsafeRawBufferPointer,
     _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     // Of rows with one key the first one counts. One without a value was removed.
@@ -216,7 +218,7 @@ extension ReadTransaction {
       try withHandle(.removed) { (removed) throws(BlobStorageError) in
         var sources: [any RowSteps] = [
           try OwnSteps(own, table, from: start), try RemovedSteps(removed, table, from: start),
-          try index.walk(table, from: start),
+          try outer.walk(table, from: start),
         ]
         while true {
           var first: (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?)?
@@ -264,7 +266,7 @@ extension ReadTransaction {
     mutating func advance() throws(BlobStorageError) { try set(try steps.next()) }
   }
 
-  /// The rows of a table that were removed from the index.
+  /// The outer rows of a table that were removed.
   private struct RemovedSteps: RowSteps {
     private let steps: Steps
     private let table: UInt8
@@ -274,9 +276,9 @@ extension ReadTransaction {
     {
       let steps = Steps(handle, .removed)
       self.steps = steps
-      self.table = table.indexNumber
+      self.table = table.number
       set(
-        try RowIndex.withKey(table, start) { (key) throws(BlobStorageError) in try steps.first(from: key) })
+        try table.withNumbered(start) { (key) throws(BlobStorageError) in try steps.first(from: key) })
     }
 
     private mutating func set(_ found: Steps.Row?) {
@@ -344,7 +346,7 @@ extension ReadTransaction {
     mutating func value(_ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
       if let row = transaction.rows?.row(cursor.table, key) { return row.value }
       if let value = try ownValue(key) { return value }
-      return try transaction.indexedValue(cursor.table, key)
+      return try transaction.outerValue(cursor.table, key)
     }
 
     private mutating func ownValue(

@@ -8,11 +8,12 @@ struct SuspectChunks {
 
   private var suspects: [Suspect] = []
 
-  /// What a catalog says of it. An index says it of its own rows.
+  /// What a catalog says of its own rows.
   ///
   /// - Complexity: looks at every chunk of the database.
   init(in environment: Environment) throws(BlobStorageError) {
     suspects = try environment.read { (transaction) throws(BlobStorageError) in
+      guard try transaction.hasSuspects() else { return [] }
       var found: [(digest: BlobDigest, place: Place)] = []
       try transaction.forEachOwnChunk { (digest, row) in
         if row.isSuspect { found.append((digest, row.place)) }

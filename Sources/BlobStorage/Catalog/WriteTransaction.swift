@@ -48,7 +48,7 @@ extension WriteTransaction {
     }
   }
 
-  func put(
+  package func put(
     _ table: Table, _ key: UnsafeRawBufferPointer, bytes value: UnsafeRawBufferPointer
   ) throws(BlobStorageError) {
     try put(table, key, byteCount: value.count) { $0.copyMemory(from: value) }
@@ -100,12 +100,12 @@ extension WriteTransaction {
       rows.remove(table, key)
       return true
     }
-    guard let index = environment.index, table.isIndexed else { return try removeOwn(table, key) }
+    guard table.hasOuterRows, let outer = environment.outerRows else { return try removeOwn(table, key) }
     // The note stays when the row is put again: what the database has counts first.
     let isOwn = try removeOwn(table, key)
     if try isRemoved(table, key) { return isOwn }
-    guard try index.row(table, key) != nil else { return isOwn }
-    try RowIndex.withKey(table, key) { (key) throws(BlobStorageError) in try put(.removed, key, []) }
+    guard try outer.row(table, key) != nil else { return isOwn }
+    try table.withNumbered(key) { (key) throws(BlobStorageError) in try put(.removed, key, []) }
     return true
   }
 

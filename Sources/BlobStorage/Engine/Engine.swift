@@ -162,7 +162,7 @@ package final class Engine: Sendable {
     let live = LiveHolder()
     builder = CatalogBuilder(
       backend: backend, codecs: codecs, store: header, logger: configuration.logger, weaknesses: weaknesses,
-      recordCountOfBatch: environment.recordCountOfBatch, live: live)
+      recordCountOfBatch: environment.recordCountOfBatch, live: live, outerRowsSource: opened.outerRows)
     catalog = try folder.withReserve { [builder] () throws(BlobStorageError) in
       try Catalog(
         folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
@@ -170,7 +170,7 @@ package final class Engine: Sendable {
         logger: configuration.logger, randomNumber: environment.randomNumber, clock: environment.clock,
         patienceSeconds: environment.patienceSeconds,
         stripePatienceSeconds: environment.stripePatienceSeconds, live: live, tails: opened.tails,
-        indexAccess: backend.indexAccess,
+        outerRowsSource: opened.outerRows,
         prepare: { () throws(BlobStorageError) in try backend.prefetchFooters() },
         fill: { (database, mends) throws(BlobStorageError) in
           if mends { try builder.fill(database) } else { try builder.look(database) }
@@ -287,7 +287,7 @@ package final class Engine: Sendable {
 
   /// Extends the catalog by what other machines have published; nothing to do for a store in a folder.
   @discardableResult
-  package func catchUp() throws(BlobStorageError) -> ExtensionReport {
+  package func extend() throws(BlobStorageError) -> ExtensionReport {
     try checkOpen()
     return try sharing.extend()
   }

@@ -14,11 +14,15 @@ package struct OpenedPacks: Sendable {
   package let backend: any Backend
   /// By which a commit is visible before the catalog has it; nil where commits go to the catalog at once.
   package let tails: Tails?
+  /// Where the catalog can find rows that it does not have itself; nil if it has them all.
+  package let outerRows: (any OuterRowsSource)?
   package let sharing: @Sendable (StoreParts) -> any Sharing
 
   package init(
-    backend: any Backend, tails: Tails? = nil, sharing: @escaping @Sendable (StoreParts) -> any Sharing
+    backend: any Backend, tails: Tails? = nil, outerRows: (any OuterRowsSource)? = nil,
+    sharing: @escaping @Sendable (StoreParts) -> any Sharing
   ) {
+    self.outerRows = outerRows
     self.backend = backend
     self.tails = tails
     self.sharing = sharing

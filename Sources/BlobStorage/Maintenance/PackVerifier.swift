@@ -65,7 +65,7 @@ struct PackVerifier {
 
   /// The findings for a pack that disappeared while it was read: none, if another machine has collected it.
   private func outcomeOfGone() throws(BlobStorageError) -> Outcome {
-    try engine.catchUp()
+    try engine.extend()
     return try engine.catalog.packRow(row.name) != nil ? .missing(row.name) : Outcome()
   }
 

@@ -22,7 +22,7 @@ struct Verifier {
     report.depth = depth
     report.share = share
     var findings: [Finding] = []
-    try engine.catchUp()
+    try engine.extend()
     // What a removed pack had is missing only if no other has it.
     _ = try engine.sharing.completeCatalog()
     let allRows = try engine.catalog.packRows()

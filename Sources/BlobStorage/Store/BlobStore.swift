@@ -275,7 +275,7 @@ extension BlobStore {
   /// Applies what other machines have published before the call, and returns how many packs that were. For a store in a
   /// folder there is nothing to do, because all processes see the same.
   @discardableResult
-  public func catchUp() async throws(BlobStorageError) -> Int {
-    try await run { (engine) throws(BlobStorageError) in try engine.catchUp().newPackCount }
+  public func extend() async throws(BlobStorageError) -> Int {
+    try await run { (engine) throws(BlobStorageError) in try engine.extend().newPackCount }
   }
 }

@@ -56,7 +56,7 @@ public struct BlockingBlobStore: Sendable {
 
   /// Applies what other machines have published before the call.
   @discardableResult
-  public func catchUp() throws(BlobStorageError) -> Int { try store.engine.catchUp().newPackCount }
+  public func extend() throws(BlobStorageError) -> Int { try store.engine.extend().newPackCount }
 
   /// Stores bytes as the current version of a key.
   @discardableResult

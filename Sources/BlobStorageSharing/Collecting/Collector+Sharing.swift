@@ -39,18 +39,18 @@ extension Collector {
   /// Extends the catalog, and finishes a killed collection.
   func finishLast(_ store: SharedStore) throws(BlobStorageError) {
     let backend = store.backend
-    try engine.catchUp()
+    try engine.extend()
     if try engine.catalog.packRows().contains(where: { $0.row.state == .condemned }) {
       // An unfinished collection has begun to copy.
       try engine.catalog.rebuild(because: nil)
-      try engine.catchUp()
+      try engine.extend()
     }
     if try store.remote.maintainer() != nil, let kept = try store.entryFile(of: engine).read(),
       kept.state.number > backend.collections.number
     {
       _ = try backend.objects.put(
         SharedNames.collection(kept.state.number), .bytes(kept.bytes), ifAbsent: true)
-      try engine.catchUp()
+      try engine.extend()
     }
     guard try backend.log.holds(backend.collections) else { throw store.otherLog }
     // Removed names are never used again.
@@ -116,7 +116,7 @@ extension Collector {
     if !engine.weaknesses.contains(.removesBeforeAllPassed) {
       fenced = try wait.run(mine, seconds: options.timeout.seconds, progress: progress, removal.waiting)
     }
-    if !engine.weaknesses.contains(.removesByOldListing) { try engine.catchUp() }
+    if !engine.weaknesses.contains(.removesByOldListing) { try engine.extend() }
     guard backend.collections == mine else { throw Self.another }
     let gone = try evacuated(mine)
     guard !gone.isEmpty else { return }
@@ -133,7 +133,7 @@ extension Collector {
     for writer in fenced.sorted() { try backend.objects.delete(SharedNames.writer(writer)) }
     try Membership.removeAcks(before: mine.epoch + 1, backend.objects)
     try backend.removeOldChanges(mine)
-    try engine.catchUp()
+    try engine.extend()
   }
 
   /// Whether a living writer has not acknowledged the last condemnation, whose packs are not removed yet.

@@ -29,7 +29,7 @@ extension SharedStore {
       if !options.isDryRun { own.shared?.keepIndex() }
       return report
     }
-    if !options.isDryRun { try engine.catchUp() }
+    if !options.isDryRun { try engine.extend() }
     return report
   }
 
@@ -39,7 +39,7 @@ extension SharedStore {
   /// A late put of such a pack is a leftover, like one of any removed pack.
   package func acceptLosses(_ engine: Engine, replaced: Set<PackName>) throws(BlobStorageError) {
     try checkCollects(engine)
-    let known = try Set(catchUp.run(isFull: true).missing).union(replaced)
+    let known = try Set(catalogExtension.run(isFull: true).missing).union(replaced)
     try withCollector(engine) { (own) throws(BlobStorageError) in
       guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
       let log = try store.log(of: own)
@@ -57,7 +57,7 @@ extension SharedStore {
       }
       throw BlobStorageError(.busy, "Other machines keep collecting garbage: accept the loss again later.")
     }
-    try catchUp.run()
+    try catalogExtension.run()
   }
 
   private static let attemptCountMax = 16
@@ -128,7 +128,7 @@ extension SharedStore {
     do throws(BlobStorageError) { return try own.collectGarbage(options, progress, by: removal) } catch {
       guard error.code == .packGone else { throw error }
       // Another collector may have removed a pack that this one was reading: while it planned, or fenced while it copied.
-      try own.catchUp()
+      try own.extend()
       if store.backend.collections.removed != removed { throw Collector.another }
       throw BlobStorageError(
         .corrupted, "\(error.message) No collection has removed it: run verify.", pack: error.pack)
@@ -155,7 +155,7 @@ extension SharedStore {
         "No writer \(text) is registered in \(remote.objects.place): name one as gc does, with 16 digits.")
     }
     // All that is removed by now was published.
-    try collector.catchUp()
+    try collector.extend()
     let published = try Membership.publishedSequences(
       remote.objects, storeID: backend.storeID, of: [writer])[writer]
     let outcome = try Fencing.fence(

@@ -26,7 +26,7 @@ extension SharedStore {
   func keepIndex() {
     do throws(BlobStorageError) {
       guard backend.hasChanges, try parts.catalog.ownByteCount() > limitOfCatalog else { return }
-      try catchUp.run()
+      try catalogExtension.run()
       let newest = try backend.index.newest()
       // One snapshot for all.
       let root = try parts.catalog.read { (transaction) throws(BlobStorageError) -> IndexRoot? in
@@ -61,7 +61,7 @@ extension SharedStore {
       return false
     }
     if index.log == now.log { return true }
-    do throws(BlobStorageError) { return try transaction.hasPacks(of: backend.index.open(index)) } catch {
+    do throws(BlobStorageError) { return try transaction.hasPacks(of: backend.index.look(index)) } catch {
       guard error.code == .catalogDamaged else { throw error }
       return false
     }

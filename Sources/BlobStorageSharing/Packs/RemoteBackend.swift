@@ -363,10 +363,6 @@ package final class RemoteBackend: Backend {
 
   // MARK: Footers
 
-  package var indexAccess: IndexAccess? { index.access }
-
-  package func removeIndex() -> IndexRoot? { foundIndex.withLock { $0.take() } }
-
   /// The newest index that can be used, which a rebuild takes next. A collector relies on footers alone: nothing is removed
   /// because of what an index says.
   func findIndex() throws(BlobStorageError) -> IndexRoot? {
@@ -427,5 +423,27 @@ package final class RemoteBackend: Backend {
     }
     if let failure { throw failure }
     return isGone ? nil : byteCount
+  }
+}
+
+extension RemoteBackend: OuterRowsSource {
+  package func open(_ root: [UInt8]) throws(BlobStorageError) -> any OuterRows {
+    do throws(BlobStorageError) { return index.open(try IndexRoot(root)) } catch {
+      throw BlobStorageError(.catalogDamaged, "The catalog relies on an index that cannot be read.")
+    }
+  }
+
+  package func adopt(into environment: Environment) throws(BlobStorageError) -> Set<PackName> {
+    guard let root = foundIndex.withLock({ $0.take() }) else { return [] }
+    let found = index.open(root)
+    do throws(BlobStorageError) {
+      return try environment.adopt(found) { (transaction) throws(BlobStorageError) in
+        try transaction.adopt(found, clock: environment.clock)
+        return try Set(transaction.packRows().map(\.row.name))
+      }
+    } catch {
+      if error.code == .catalogDamaged || error.code == .corrupted { found.distrust() }
+      throw error
+    }
   }
 }

@@ -31,31 +31,23 @@ final class SharedIndex: Sendable {
       object: SharedNames.indexPart)
   }
 
-  /// How a catalog reads an index.
-  var access: IndexAccess {
-    IndexAccess { [self] (name, byteCount) in
-      wasOpened.store(true, ordering: .relaxed)
-      return part(name, byteCount: byteCount)
-    } distrust: { [self] (root) in
+  /// Opens an index that a catalog relies on.
+  func open(_ root: IndexRoot) -> RowIndex {
+    wasOpened.store(true, ordering: .relaxed)
+    return RowIndex(root, open: part) { [self] (root) in
       distrusted.withLock { _ = $0.insert(root.run) }
       // The next collection puts another then.
       do throws(BlobStorageError) { try objects.delete(SharedNames.index(Self.name(of: root))) } catch {}
     }
   }
 
-  private func part(_ name: PackName, byteCount: Int64) -> RemoteFile {
+  @Sendable
+  private func part(_ name: PackName, byteCount: Int64) -> any File {
     RemoteFile(name: name, byteCount: byteCount, fetches: fetches, footer: nil)
   }
 
   /// Opens an index for a look that relies on nothing.
-  func open(_ root: IndexRoot) -> RowIndex {
-    RowIndex(
-      root,
-      IndexAccess { [self] (name, byteCount) in
-        part(name, byteCount: byteCount)
-      } distrust: { _ in
-      })
-  }
+  func look(_ root: IndexRoot) -> RowIndex { RowIndex(root, open: part) { _ in } }
 
   /// The newest index whose objects are all there; nil if there is none, or none that this build can read.
   ///

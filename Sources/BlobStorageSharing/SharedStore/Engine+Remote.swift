@@ -50,7 +50,9 @@ extension Engine {
       let locks = WriterLocks(
         folder: folder.members, files: folder.files, bootIdentity: setting.identity.text)
       try SpoolAdoption.setAsideTorn(backend, locks, setting.codecs, setting.logger)
-      return OpenedPacks(backend: backend) { [self] parts in SharedStore(self, backend, locks, parts) }
+      return OpenedPacks(backend: backend, outerRows: backend) { [self] parts in
+        SharedStore(self, backend, locks, parts)
+      }
     }
   }
 
@@ -93,7 +95,7 @@ extension Engine {
   /// The collaborator, if the store is shared.
   var shared: SharedStore? { sharing as? SharedStore }
 
-  package var publishedPacks: CatchUp? { shared?.catchUp }
+  package var publishedPacks: CatalogExtension? { shared?.catalogExtension }
 
   /// Acknowledges the last condemnation, unless unpublished records may rely on condemned packs.
   package func acknowledgeCondemnation() throws(BlobStorageError) {
@@ -118,7 +120,7 @@ extension SharedStore {
       // A machine that can publish nothing more still reads.
       do throws(BlobStorageError) { try session.rollOver() } catch { failure = error }
       try adoptIndex()
-      try catchUp.run()
+      try catalogExtension.run()
       // A writer that cannot publish acknowledges nothing.
       if let failure { throw failure }
       if let writer = session.publisher as? SharedWriter { try writer.renewIfFenced(session) }

@@ -10,7 +10,7 @@ package final class SharedStore: Sharing {
   let parts: StoreParts
   let backend: RemoteBackend
   let remote: Engine.Remote
-  package let catchUp: CatchUp
+  package let catalogExtension: CatalogExtension
   let locks: WriterLocks
   /// Signs of life of this store's writers. A collector shares those of the store that it collects for.
   let life: LifeSigns
@@ -26,7 +26,7 @@ package final class SharedStore: Sharing {
     self.backend = backend
     self.locks = locks
     self.parts = parts
-    catchUp = CatchUp(parts, backend)
+    catalogExtension = CatalogExtension(parts, backend)
     life =
       remote.life
       ?? LifeSigns(
@@ -53,12 +53,12 @@ package final class SharedStore: Sharing {
   }
 
   package var fencing: BlobStorageError? {
-    catchUp.hasFencedPacks ? BlobStorageError(.fenced, Publisher.fenced) : nil
+    catalogExtension.hasFencedPacks ? BlobStorageError(.fenced, Publisher.fenced) : nil
   }
 
   package func begin(_ engine: Engine) throws(BlobStorageError) {
     try adoptIndex()
-    try catchUp.run()
+    try catalogExtension.run()
     try adoptSpool()
     let seconds = remote.configuration.interval.seconds
     guard seconds > 0, !environment.worksInline, !remote.isForCollector else { return }
@@ -90,8 +90,8 @@ package final class SharedStore: Sharing {
       backend: backend, catalog: parts.catalog, locks: locks, leases: leases,
       silenceSecondsMax: silenceSecondsMax, time: environment.time, clock: environment.clock,
       newNumber: environment.randomNumber)
-    return SharedWriter(publisher, member, life, logger) { [catchUp] () throws(BlobStorageError) in
-      try catchUp.run(isFull: true).missing
+    return SharedWriter(publisher, member, life, logger) { [catalogExtension] () throws(BlobStorageError) in
+      try catalogExtension.run(isFull: true).missing
     }
   }
 
@@ -125,15 +125,15 @@ package final class SharedStore: Sharing {
 
   // MARK: Extending
 
-  package func extend() throws(BlobStorageError) -> ExtensionReport { try catchUp.run() }
-  package func extendForMissing() throws(BlobStorageError) -> Bool { try catchUp.runForMissing() }
-  package func completeCatalog() throws(BlobStorageError) -> Bool { try catchUp.completeCatalog() }
+  package func extend() throws(BlobStorageError) -> ExtensionReport { try catalogExtension.run() }
+  package func extendForMissing() throws(BlobStorageError) -> Bool { try catalogExtension.runForMissing() }
+  package func completeCatalog() throws(BlobStorageError) -> Bool { try catalogExtension.completeCatalog() }
 
   package func resolveGone(_ pack: PackName, _ reason: String) throws(BlobStorageError) {
     try parts.packs.forget { $0 == pack }
     // The second run marks it as lost.
     for isFull in [false, true] {
-      try catchUp.run(isFull: isFull)
+      try catalogExtension.run(isFull: isFull)
       let isRemoved = try parts.catalog.read { (transaction) throws(BlobStorageError) in
         try transaction.packNumber(pack) == nil
       }

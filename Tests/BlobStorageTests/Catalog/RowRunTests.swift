@@ -1,10 +1,10 @@
-import BlobStorageSharing
 import BlobStorageTestSupport
 import Foundation
 import SystemPackage
 import Testing
 
 @testable import BlobStorage
+@testable import BlobStorageSharing
 
 @Suite("A run of rows")
 struct RowRunTests {
@@ -33,7 +33,7 @@ struct RowRunTests {
     }
     let root = try writer.finish()
     #expect(try IndexRoot(root.encoded) == root)
-    return RowIndex(root, IndexAccess(open: try opening(root)) { _ in })
+    return RowIndex(root, open: try opening(root)) { _ in }
   }
 
   /// Opens the parts of an index.
@@ -83,11 +83,11 @@ struct RowRunTests {
     var random = SplitMix64.announced()
     let keys = (0..<20_000).map { _ in random.bytes(32) }.sorted { $0.lexicographicallyPrecedes($1) }
     let index = try index(keys.map { (.chunks, $0, [1]) })
-    let run = RowRun(index.root, try opening(index.root))
+    let run = RowRun(index.place, try opening(index.place))
     func count(_ keys: [[UInt8]]) throws -> Int {
       try keys.count { key in
         try bridge(key) { (key) throws(BlobStorageError) in
-          try RowIndex.withKey(.chunks, key) { (key) throws(BlobStorageError) in try run.mayHave(key) }
+          try Table.chunks.withNumbered(key) { (key) throws(BlobStorageError) in try run.mayHave(key) }
         }
       }
     }
@@ -120,7 +120,7 @@ struct RowRunTests {
 
   @Test("has a root that is refused if its numbers cannot be")
   func root() throws {
-    let whole = try index([(.names, [1], [2])]).root
+    let whole = try index([(.names, [1], [2])]).place
     let changes: [(inout IndexRoot) -> Void] = [
       { $0.height = 9 }, { $0.rowCount = 0 }, { $0.rowCount = .max }, { $0.filterPart = 2 },
       { $0.filterLineCount = .max }, { $0.filterLineCount = 0 }, { $0.filterLineCount += 1 },

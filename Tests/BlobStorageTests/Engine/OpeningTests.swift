@@ -182,7 +182,7 @@ struct OpeningTests {
     let calls: [() throws -> Void] = [
       { _ = try engine.put("a", [2]) }, { _ = try engine.data("a", nil) }, { _ = try engine.versions("a") },
       { _ = try engine.keys("", after: nil, limit: 1) }, { _ = try engine.delete(["a"], .relaxed) },
-      { _ = try engine.openBlob("a", nil) }, { try engine.synchronize() }, { _ = try engine.catchUp() },
+      { _ = try engine.openBlob("a", nil) }, { try engine.synchronize() }, { _ = try engine.extend() },
       { _ = try engine.collectGarbage() }, { _ = try engine.verify() }, { _ = try engine.statistics() },
       { _ = try engine.put([PutItem(key: "a", data: Data([2]))], .relaxed) },
       { _ = try engine.change([.delete("a")], .relaxed) }, { _ = try engine.delete(prefix: "a", .relaxed) },

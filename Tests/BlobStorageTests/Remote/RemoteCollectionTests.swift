@@ -36,7 +36,7 @@ struct RemoteCollectionTests {
       guard progress.phase == "waiting" else { return }
       once.run {
         _ = try two.put("before", contents[1], PutOptions())
-        try two.catchUp()
+        try two.extend()
         try two.acknowledgeCondemnation()
         _ = try two.put("after", contents[2], PutOptions())
       }
@@ -55,7 +55,7 @@ struct RemoteCollectionTests {
     #expect(report.freedByteCount > 40_000)
     try machines.check(expected, "after the collection")
     for engine in engines {
-      try engine.catchUp()
+      try engine.extend()
       for (key, bytes) in expected { #expect(try engine.data(key, nil) == Data(bytes)) }
       try engine.close()
     }
@@ -73,7 +73,7 @@ struct RemoteCollectionTests {
     let sleeper = try machines.engine("two")
     _ = try one.put("gone", bytes, PutOptions())
     _ = try sleeper.put("kept", Array("reported".utf8), PutOptions())
-    try sleeper.catchUp()
+    try sleeper.extend()
     #expect(try sleeper.put("late", bytes, .relaxed).newByteCount == 0)
     _ = try one.delete(["gone"], .durable)
     _ = try one.collectGarbage(SharedMachines.everything)
@@ -84,7 +84,7 @@ struct RemoteCollectionTests {
       return
     }
     // It need not know yet that it was not waited for, to be told why what it counted on is gone.
-    try sleeper.catchUp()
+    try sleeper.extend()
     let reading = #expect(throws: BlobStorageError.self) { try sleeper.data("late", nil) }
     #expect(reading?.code == .fenced)
     #expect(reading?.key == "late")
@@ -184,7 +184,7 @@ struct RemoteCollectionTests {
     let two = try machines.engine("two")
     let bytes = random.bytes(3 << 20)
     _ = try one.put("old", bytes, PutOptions())
-    try two.catchUp()
+    try two.extend()
     let machines = machines
     let reads = CallCount()
     let content = BlobContent.stream {
@@ -212,7 +212,7 @@ struct RemoteCollectionTests {
     let report = try one.collectGarbage(SharedMachines.everything)
     #expect(report.obstacles == [])
     try machines.check(["new": bytes], "after the put has ended")
-    try two.catchUp()
+    try two.extend()
     #expect(try two.data("new", nil) == Data(bytes))
   }
 

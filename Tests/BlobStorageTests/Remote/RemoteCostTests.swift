@@ -78,13 +78,13 @@ struct RemoteCostTests {
     for index in 0..<5 { _ = try writer.put("key \(index)", random.bytes(100_000), PutOptions()) }
     _ = try writer.put("long", random.bytes(3 << 20), PutOptions())
     place.objects.forgetCounts()
-    #expect(try engine.catchUp().newPackCount == 6)
+    #expect(try engine.extend().newPackCount == 6)
     // Two pages of changes, and a look that no collector has deleted any meanwhile.
     #expect(place.objects.count(of: "list") == 3)
     #expect(place.objects.count(of: "tail") == 6)
     #expect((6...7).contains(place.objects.count(of: "get")))
     place.objects.forgetCounts()
-    #expect(try engine.catchUp().newPackCount == 0)
+    #expect(try engine.extend().newPackCount == 0)
     #expect(place.objects.count == 1)
     // A catalog is made anew from what is here.
     try engine.catalog.rebuild(because: nil)

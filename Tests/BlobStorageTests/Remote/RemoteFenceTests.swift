@@ -56,7 +56,7 @@ struct RemoteFenceTests {
     let (one, two) = (try machines.engine("one"), try machines.engine("two", silence: .infinity))
     let bytes = random.bytes(3 << 20)
     _ = try one.put("old", bytes, PutOptions())
-    try two.catchUp()
+    try two.extend()
     _ = try two.put("durable", Array("text".utf8), PutOptions())
     let machines = machines
     let error = try #require(
@@ -95,7 +95,7 @@ struct RemoteFenceTests {
     let (one, two) = (try machines.engine("one"), try machines.engine("two"))
     let bytes = random.bytes(3 << 20)
     _ = try one.put("old", bytes, PutOptions())
-    try two.catchUp()
+    try two.extend()
     let machines = machines
     try hang(two, bytes) {
       _ = try one.delete(["old"], .durable)
@@ -126,7 +126,7 @@ struct RemoteFenceTests {
     let text = Data("kept".utf8)
     let items = [PutItem(key: "old", data: Data(bytes)), PutItem(key: "kept", data: text)]
     _ = try one.put(items, PutOptions())
-    try two.catchUp()
+    try two.extend()
     try hang(two, bytes) {
       _ = try one.delete(["old"], .durable)
       for _ in 0..<2 {

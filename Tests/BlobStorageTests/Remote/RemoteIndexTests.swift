@@ -194,7 +194,7 @@ struct RemoteIndexTests {
     let reader = try machines.engine("reader", catalogLimit: 0)
     #expect(try reader.catalog.indexRoot().map { first.contains($0.run) } == true)
     func checkReader(_ moment: String) throws {
-      try reader.catchUp()
+      try reader.extend()
       #expect(try reader.keys("", after: nil, limit: 100).map(\.key) == expected.keys.sorted(), "\(moment)")
       for (key, bytes) in expected { #expect(try reader.data(key, nil) == Data(bytes), "\(moment): \(key)") }
     }

@@ -157,7 +157,7 @@ struct RemoteLossTests {
       _ = try engine.put("b", bytes, PutOptions())
       _ = try engine.put("short again", short, PutOptions())
     }
-    try reader.catchUp()
+    try reader.extend()
     #expect(try reader.data("b", nil) == Data(bytes))
     #expect(try reader.data("short again", nil) == Data(short))
     #expect(try machines.engine("four").data("b", nil) == Data(bytes))
@@ -192,10 +192,10 @@ struct RemoteLossTests {
     let pack = try #require(machines.names("packs/").first)
     let object = machines.store.peek(pack)
     machines.store.set(pack, nil)
-    for _ in 0..<2 { #expect(try reader.catchUp().missing == [try #require(SharedNames.packName(pack))]) }
+    for _ in 0..<2 { #expect(try reader.extend().missing == [try #require(SharedNames.packName(pack))]) }
     #expect(try !reader.losses().isEmpty)
     machines.store.set(pack, object)
-    #expect(try reader.catchUp().missing == [])
+    #expect(try reader.extend().missing == [])
     #expect(try reader.losses().isEmpty)
     #expect(try reader.data("a", nil) == Data("text".utf8))
   }
@@ -435,7 +435,7 @@ struct RemoteLossTests {
     try command("late") { (engine) throws in
       // Its answers are of what comes after.
       #expect(try engine.keys("", after: nil, limit: 9).isEmpty)
-      try engine.catchUp()
+      try engine.extend()
       #expect(try engine.losses().lacksLog)
       #expect(try engine.losses().summary != nil)
       try refused({ _ = try engine.verify() }, "verify")

@@ -127,7 +127,7 @@ struct RemoteMemberTests {
     let two = try machines.engine("two")
     _ = try one.put("a", Array("first".utf8), PutOptions())
     _ = try two.put("gone", gone, PutOptions())
-    try one.catchUp()
+    try one.extend()
     _ = try two.delete(["gone"], .durable)
     let before = one.writer.writerID
     _ = try two.collectGarbage(SharedMachines.everything)
@@ -191,7 +191,7 @@ struct RemoteMemberTests {
     let name = try #require(place.packNames.first.flatMap { SharedNames.packName($0) })
     let log = CollectionLog(place.objects, storeID: try place.storeID)
     _ = try log.condemn([name], after: Collections(), by: 7)
-    try engine.catchUp()
+    try engine.extend()
     #expect(place.packNames.count == 1)
     try engine.acknowledgeCondemnation()
     #expect(place.packNames.count == 2)
@@ -212,15 +212,15 @@ struct RemoteMemberTests {
     _ = try two.put("b", shared, PutOptions())
     let old = try machines.engine("old")
     for (engine, key) in [(one, "a"), (two, "b")] { _ = try engine.delete([key], .durable) }
-    try two.catchUp()
+    try two.extend()
     let report = try one.collectGarbage(GarbageCollectionOptions(timeout: .seconds(0))) { progress in
       if progress.phase == "waiting" { two.runPeriodicWork() }
     }
     #expect(report.deletedPackCount > 0)
-    try old.catchUp()
+    try old.extend()
     let new = try machines.engine("new")
     #expect(try new.put("c", shared, PutOptions()).newByteCount == 0)
-    try old.catchUp()
+    try old.extend()
     #expect(try old.data("c", nil) == Data(shared))
     #expect(try old.verify().damaged == [])
     _ = try new.delete(["long"], .durable)
@@ -296,7 +296,7 @@ struct RemoteMemberTests {
     let two = try machines.engine("two", silence: way == "put" ? 0 : .infinity)
     _ = try one.put("old", bytes, PutOptions())
     _ = try two.put("kept", Array("text".utf8), PutOptions())
-    try two.catchUp()
+    try two.extend()
     let reads = CallCount()
     let content = BlobContent.stream {
       switch reads.next() {

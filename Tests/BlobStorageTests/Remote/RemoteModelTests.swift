@@ -51,7 +51,7 @@ struct RemoteModelTests {
           #expect(error.code == .io)
         }
         place.objects.trouble([])
-      case 9..<12: try engine(machine).catchUp()
+      case 9..<12: try engine(machine).extend()
       case 12, 13: try engines.removeValue(forKey: machine)?.close()
       case 14:
         // It dies, and what it had published is all that counts.

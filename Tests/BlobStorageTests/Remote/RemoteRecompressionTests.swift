@@ -40,7 +40,7 @@ struct RemoteRecompressionTests {
   /// How many chunks have a base, and how many lie in frames.
   private func counts(_ engine: Engine) throws -> (based: Int, framed: Int) {
     var counts = (based: 0, framed: 0)
-    try engine.catchUp()
+    try engine.extend()
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.forEachChunk { (_, row) in
         if row.base != nil { counts.based += 1 }
@@ -84,14 +84,14 @@ struct RemoteRecompressionTests {
     let one = try machines.engine("one")
     let two = try machines.engine("two")
     let filled = try fill(one, &random)
-    try two.catchUp()
+    try two.extend()
     let once = Once()
     let report = try one.collectGarbage(Self.options) { progress in
       guard progress.phase == "waiting" else { return }
       once.run {
         // Once before it has seen the condemnation, and once after.
         _ = try two.put("before", filled["1 0"] ?? [], PutOptions())
-        try two.catchUp()
+        try two.extend()
         try two.acknowledgeCondemnation()
         _ = try two.put("after", filled["2 1"] ?? [], PutOptions())
       }
@@ -101,7 +101,7 @@ struct RemoteRecompressionTests {
     expected["before"] = filled["1 0"]
     expected["after"] = filled["2 1"]
     try machines.check(expected, "after recompressing")
-    try two.catchUp()
+    try two.extend()
     for (key, bytes) in expected { #expect(try two.data(key, nil) == Data(bytes), "\(key)") }
   }
 

@@ -74,7 +74,7 @@ struct RemoteSharingTests {
       place.objects.afterNextPage(of: SharedNames.packs) { _ in
         #expect(throws: Never.self) {
           _ = try one.put("a", bytes, PutOptions())
-          try two.catchUp()
+          try two.extend()
           #expect(try two.put("b", bytes, PutOptions()).newByteCount == 0)
         }
       }
@@ -111,7 +111,7 @@ struct RemoteSharingTests {
         }
       }
       let reader = try known ?? place.engine("reader")
-      try reader.catchUp()
+      try reader.extend()
       #expect(
         try reader.keys("", after: nil, limit: 10).map(\.key) == (isNew ? ["a", "b"] : ["a", "b", "c"]))
       #expect(try reader.data("a", nil) == Data(bytes))
@@ -130,7 +130,7 @@ struct RemoteSharingTests {
     let name = try #require(SharedNames.packName(place.packNames[0]))
     let log = CollectionLog(place.objects, storeID: one.header.storeID)
     _ = try #require(try log.condemn([name], after: Collections(), by: 7))
-    try two.catchUp()
+    try two.extend()
     try one.catalog.rebuild(because: nil)
     #expect(try one.put("c", bytes, PutOptions()).newByteCount > 0)
     #expect(try two.put("b", bytes, PutOptions()).newByteCount > 0)

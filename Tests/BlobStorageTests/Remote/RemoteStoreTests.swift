@@ -18,14 +18,14 @@ struct RemoteStoreTests {
       _ = try (index % 2 == 0 ? one : two).put("key \(index)", bytes, PutOptions())
     }
     for engine in [one, two] {
-      try engine.catchUp()
+      try engine.extend()
       for (index, bytes) in bytes.enumerated() {
         #expect(try engine.data("key \(index)", nil) == Data(bytes))
       }
     }
     #expect(try one.delete(["key 1"], .durable) == 1)
     #expect(try two.data("key 1", nil) != nil)
-    try two.catchUp()
+    try two.extend()
     #expect(try two.data("key 1", nil) == nil)
     try one.close()
     try two.close()
@@ -73,7 +73,7 @@ struct RemoteStoreTests {
     let next = try place.engine("one")
     #expect(place.packNames.count == 1)
     #expect(try next.data("key 2", nil) == Data("value 2".utf8))
-    try other.catchUp()
+    try other.extend()
     #expect(try other.data("key 1", nil) == Data("value 1".utf8))
     #expect(try FileManager.default.contentsOfDirectory(atPath: place.statePath("one") + "/packs") == [])
   }

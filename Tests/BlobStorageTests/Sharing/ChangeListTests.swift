@@ -100,7 +100,7 @@ struct ChangeListTests {
     for key in ["a", "b", "c"] { _ = try writer.put(key, Array(key.utf8), PutOptions()) }
     machines.store.set(SharedNames.change(number), nil)
     if number == 3 { _ = try machines.engine("another").put("d", Array("d".utf8), PutOptions()) }
-    try reader.catchUp()
+    try reader.extend()
     let keys = try reader.keys("", after: nil, limit: 9).map(\.key)
     // Behind the last one there is nothing to miss it by until the next comes.
     #expect(keys.starts(with: ["a", "b"]))
@@ -134,7 +134,7 @@ struct ChangeListTests {
       _ = try other.put("gone", random.bytes(20_000), PutOptions())
       _ = try other.delete(["gone"], .durable)
       let bytes = try die(machines, &random)
-      try reader.catchUp()
+      try reader.extend()
       #expect(try reader.data("late", nil) == nil)
       if isLost {
         #expect(try other.collectGarbage(SharedMachines.everything).obstacles == [])
@@ -142,7 +142,7 @@ struct ChangeListTests {
       } else {
         try machines.engine("dying").close()
       }
-      try reader.catchUp()
+      try reader.extend()
       #expect(try reader.data("late", nil) == (weaknesses.isEmpty ? Data(bytes) : nil))
       try machines.check(["late": bytes], "on a new machine")
     }
@@ -155,7 +155,7 @@ struct ChangeListTests {
     let reader = try machines.engine("reader")
     let bytes = try die(machines, &random)
     #expect(try machines.engine("new").put("b", bytes, PutOptions()).newByteCount == 0)
-    try reader.catchUp()
+    try reader.extend()
     #expect(try reader.data("b", nil) == Data(bytes))
     #expect(try reader.verify().damaged == [])
   }
@@ -177,21 +177,21 @@ struct ChangeListTests {
           _ = try collector.put("gone", noise, PutOptions())
           _ = try collector.delete(["gone"], .durable)
           // It knows the changes, so it does not list packs afterwards.
-          try reader.catchUp()
+          try reader.extend()
           let error = failure {
             _ = try collector.collectGarbage(SharedMachines.everything) { progress in
               if progress.phase == "waiting" { living.engine?.renewRegistrations() }
             }
           }
           #expect(error?.code == .busy)
-          try reader.catchUp()
+          try reader.extend()
         }
       }
       let engine = try machines.engine("living", client)
       living.engine = engine
       _ = try engine.put("kept", Array("text".utf8), PutOptions())
       #expect(once.isDone)
-      try reader.catchUp()
+      try reader.extend()
       #expect(try reader.data("kept", nil) == (weaknesses.isEmpty ? Data("text".utf8) : nil))
       living.engine = nil
     }

@@ -59,11 +59,11 @@ struct ChangeDurabilityTests {
     let place = try RemotePlace()
     let (store, other) = (try await open(place, "one"), try await open(place, "two"))
     for text in ["1", "2"] { try await store.set("k", to: Data(text.utf8), archivingCurrent: true) }
-    try await other.catchUp()
+    try await other.extend()
     let before = try contents(of: other.engine)
     #expect(before.count == 2)
     try await Self.durable[name]?(store)
-    try await other.catchUp()
+    try await other.extend()
     let after = try contents(of: other.engine)
     #expect(try after == contents(of: store.engine))
     #expect(after != before)
@@ -77,17 +77,17 @@ struct ChangeDurabilityTests {
     let place = try RemotePlace()
     let (store, other) = (try await open(place, "one"), try await open(place, "two"))
     for text in ["1", "2"] { try await store.set("k", to: Data(text.utf8), archivingCurrent: true) }
-    try await other.catchUp()
+    try await other.extend()
     let before = try contents(of: other.engine)
     try await Self.relaxed[name]?(store)
-    try await other.catchUp()
+    try await other.extend()
     #expect(try contents(of: other.engine) == before)
     if name.hasPrefix("blocking") {
       try store.blocking.synchronize()
     } else {
       try await store.synchronize()
     }
-    try await other.catchUp()
+    try await other.extend()
     let after = try contents(of: other.engine)
     #expect(try after == contents(of: store.engine))
     #expect(after != before)

@@ -71,7 +71,7 @@ struct RemotePoolTests {
     }
     place.objects.beforeRequests { _, _ in gate.pass() }
     gate.shut()
-    let waiting = stores.map { store in Task { try await store.catchUp() } }
+    let waiting = stores.map { store in Task { try await store.extend() } }
     // More than any pool has threads, if they shared one.
     while gate.waitingCount.load(ordering: .sequentiallyConsistent) < 20 { await Task.yield() }
     let local = try await BlobStore.create(at: place.statePath("local"))

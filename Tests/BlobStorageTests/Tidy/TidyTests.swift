@@ -12,7 +12,7 @@ struct TidyTests {
     ["Cache"], ["Trees"], ["Transfer Files"], ["Transfer", "Reports", "Observation", "Testing"],
     ["Migration", "Mount"],
     // For stores that machines share.
-    ["Objects"], ["Packs"], ["Publishing", "Extending"], ["SharedStore"], ["Collecting"],
+    ["Objects", "Index"], ["Packs"], ["Publishing", "Extending"], ["SharedStore"], ["Collecting"],
   ]
   /// An error names the digest that it is about.
   static let allowed: Set<String> = ["Errors uses BlobDigest"]

@@ -45,7 +45,7 @@ struct MachineActor {
     case 40..<46: try putTogether()
     case 46..<55: try drop(keeping: nil)
     case 55..<60: try drop(keeping: simulation.below(2))
-    case 60..<71: try catchUp()
+    case 60..<71: try extendCatalog()
     case 71..<80:
       trace("periodic work")
       engine.runPeriodicWork()
@@ -236,11 +236,11 @@ struct MachineActor {
 
   // MARK: Reading
 
-  private mutating func catchUp() throws {
-    trace("catch up")
+  private mutating func extendCatalog() throws {
+    trace("extend")
     let before = simulation.model
     let wasTorn = life.machine.isTorn
-    try engine.catchUp()
+    try engine.extend()
     if life.shareCount > 1, wasTorn || life.machine.isTorn { return }
     try check(before, "when it had caught up", readsAll: simulation.chance(30))
   }

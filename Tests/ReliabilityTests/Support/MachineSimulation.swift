@@ -381,7 +381,7 @@ final class MachineSimulation: @unchecked Sendable {
     let process = machine.disk.process()
     defer { process.kill() }
     let engine = try machine.open(process, store)
-    try engine.catchUp()
+    try engine.extend()
     try body(engine)
     try engine.close()
   }

@@ -6,7 +6,7 @@ import Synchronization
 ///
 /// It reads the changes since the last run, or lists all packs, and fetches the footers of new ones. One thread of a
 /// process does it at a time. A thread that waited for a run that began after its own call returns that run's result.
-package final class CatchUp: Sendable {
+package final class CatalogExtension: Sendable {
   private struct Turns: Sendable {
     var begunCount = 0
     var waitingCount = 0

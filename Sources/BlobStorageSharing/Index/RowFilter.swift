@@ -1,3 +1,5 @@
+import BlobStorage
+
 /// Which keys a run cannot have: a Bloom filter whose bits for a key lie in one line of 64 bytes, the last four of which
 /// are its checksum.
 ///

@@ -1,3 +1,5 @@
+import BlobStorage
+
 /// Rows in byte order of their keys, and a checksum. Format.md, "The index".
 package final class RunBlock: @unchecked Sendable {
   // Unchecked: nothing changes after `init`.

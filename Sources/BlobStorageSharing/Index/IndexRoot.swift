@@ -1,3 +1,5 @@
+import BlobStorage
+
 /// The root of an index: where its rows are, and what they agree with. Format.md, "The index".
 package struct IndexRoot: Hashable, Sendable {
   private static let magic = Array("BLOBINDX".utf8)

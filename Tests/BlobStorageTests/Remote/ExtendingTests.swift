@@ -7,8 +7,8 @@ import Synchronization
 import SystemPackage
 import Testing
 
-@Suite("Catching up")
-struct CatchingUpTests {
+@Suite("Extending a catalog")
+struct ExtendingTests {
   private static func keys(_ engine: Engine) throws -> [String] {
     try engine.keys("", after: nil, limit: 1_000).map(\.key)
   }
@@ -23,13 +23,13 @@ struct CatchingUpTests {
     let flag = CancellationFlag()
     flag.cancel()
     let error = #expect(throws: BlobStorageError.self) {
-      try CancellationFlag.$current.withValue(flag) { _ = try reader.catchUp() }
+      try CancellationFlag.$current.withValue(flag) { _ = try reader.extend() }
     }
     #expect(error?.code == .cancelled)
     #expect(1..<20 ~= (try Self.keys(reader).count))
     let generation = reader.catalog.generation
     var next = reader
-    if isOpenedAnew { next = try place.engine("reader", recordCountOfBatch: 3) } else { try reader.catchUp() }
+    if isOpenedAnew { next = try place.engine("reader", recordCountOfBatch: 3) } else { try reader.extend() }
     #expect(try Self.keys(next).count == 20)
     // What is there already is not thrown away for it.
     #expect(next.catalog.generation == generation)
@@ -97,7 +97,7 @@ struct CatchingUpTests {
         try RemoteCopy.remove(old, in: place)
       }
     }
-    try reader.catchUp()
+    try reader.extend()
     let wasDone = isDone.load(ordering: .relaxed)
     #expect(wasDone)
     #expect(try Self.keys(reader) == ["a"])
@@ -125,15 +125,15 @@ struct CatchingUpTests {
       #expect(throws: Never.self) {
         _ = try RemoteCopy.records(of: old, in: place, to: collector)
         try RemoteCopy.remove(old, in: place)
-        try quick.catchUp()
+        try quick.extend()
       }
     }
-    try slow.catchUp()
+    try slow.extend()
     let wasDone = isDone.load(ordering: .relaxed)
     #expect(wasDone)
     let removed = try #require(SharedNames.packName(old))
     #expect(try quick.catalog.packRow(removed) != nil)
-    try quick.catchUp()
+    try quick.extend()
     #expect(try quick.catalog.packRow(removed) == nil)
     #expect(try Self.keys(quick) == ["a", "b"])
   }
@@ -144,14 +144,14 @@ struct CatchingUpTests {
     _ = try place.engine("one").put("a", Array("value".utf8), PutOptions())
     let name = try #require(SharedNames.packName(place.packNames[0]))
     let reader = try place.engine("reader")
-    for _ in 0..<2 { try reader.catchUp() }
+    for _ in 0..<2 { try reader.extend() }
     let object = place.packNames[0]
     let bytes = try #require(try place.objects.get(object, 0..<1 << 20))
     try place.objects.delete(object)
     #expect(try reader.verify().damaged.count == 1)
     #expect(try reader.catalog.packRow(name)?.isLost == true)
     _ = try place.objects.put(object, .bytes(bytes), ifAbsent: true)
-    try reader.catchUp()
+    try reader.extend()
     #expect(try reader.catalog.packRow(name)?.isLost == false)
   }
 
@@ -164,7 +164,7 @@ struct CatchingUpTests {
     let lost = try #require(SharedNames.packName(object))
     let slow = try place.engine("reader", inline: true)
     let quick = try place.engine("reader", inline: true)
-    try slow.catchUp()
+    try slow.extend()
     let objects = place.objects
     let log = CollectionLog(objects, storeID: one.header.storeID)
     let generation = slow.catalog.generation
@@ -177,7 +177,7 @@ struct CatchingUpTests {
         _ = try quick.verify(.structure)
       }
     }
-    #expect(try slow.catchUp().missing == [lost])
+    #expect(try slow.extend().missing == [lost])
     #expect(slow.catalog.generation == generation)
     #expect(try slow.catalog.packRow(lost)?.isLost == true)
   }
@@ -188,10 +188,10 @@ struct CatchingUpTests {
     let reader = try place.engine("reader")
     _ = try place.engine("one").put("a", Array("value".utf8), PutOptions())
     place.objects.hide([place.packNames[0]])
-    let error = #expect(throws: BlobStorageError.self) { try reader.catchUp() }
+    let error = #expect(throws: BlobStorageError.self) { try reader.extend() }
     #expect(error?.code == .busy)
     place.objects.hide([])
-    try reader.catchUp()
+    try reader.extend()
     #expect(try Self.keys(reader) == ["a"])
   }
 
@@ -207,7 +207,7 @@ struct CatchingUpTests {
     try place.objects.delete(lost)
     let log = LogRecorder()
     let reader = try place.engine("reader", log: log)
-    for _ in 0..<3 { #expect(try reader.catchUp().missing == [name]) }
+    for _ in 0..<3 { #expect(try reader.extend().missing == [name]) }
     #expect(log.count(of: "error: Pack \(name)") == 1)
     #expect(try reader.verify().damaged.map(\.pack) == ["\(name)"])
   }
@@ -263,7 +263,7 @@ struct CatchingUpTests {
     #expect(try Self.keys(old) == ["key 0"])
     let new = try place.engine("new")
     #expect(try Self.keys(new) == ["key 0"])
-    #expect(try new.catchUp().missing == [])
+    #expect(try new.extend().missing == [])
   }
 
   @Test("keeps nothing on this machine of packs that were removed")
@@ -286,7 +286,7 @@ struct CatchingUpTests {
     }
     #expect(try kept().count == 2)
     try RemoteCopy.remove(first, in: place)
-    try reader.catchUp()
+    try reader.extend()
     #expect(try kept() == [])
     #expect(try Self.keys(reader) == ["kept"])
   }
@@ -324,19 +324,19 @@ struct CatchingUpTests {
   func failure() throws {
     let place = try RemotePlace()
     let engine = try place.engine("one")
-    let catchUp = try #require(engine.publishedPacks)
+    let catalogExtension = try #require(engine.publishedPacks)
     let objects = place.objects
     let requestCount = Atomic<Int>(0)
     objects.setDown(true)
     objects.beforeRequests { _, _ in
       // The first waits until all are there.
       guard requestCount.add(1, ordering: .relaxed).oldValue == 0 else { return }
-      while catchUp.waitingCount < 8 { Thread.sleep(forTimeInterval: 0.001) }
+      while catalogExtension.waitingCount < 8 { Thread.sleep(forTimeInterval: 0.001) }
     }
     let threads = (0..<8).map { _ in
       let done = DispatchSemaphore(value: 0)
       Thread {
-        #expect(throws: BlobStorageError.self) { try engine.catchUp() }
+        #expect(throws: BlobStorageError.self) { try engine.extend() }
         done.signal()
       }.start()
       return done
@@ -347,14 +347,14 @@ struct CatchingUpTests {
     #expect(triedCount <= 2)
     objects.beforeRequests(nil)
     objects.setDown(false)
-    try engine.catchUp()
+    try engine.extend()
   }
 
   @Test("releases a thread that is cancelled while it waits for another's run")
   func waiting() throws {
     let place = try RemotePlace()
     let engine = try place.engine("one")
-    let catchUp = try #require(engine.publishedPacks)
+    let catalogExtension = try #require(engine.publishedPacks)
     let (begun, released, done) = (
       DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0)
     )
@@ -365,17 +365,17 @@ struct CatchingUpTests {
       released.wait()
     }
     Thread {
-      #expect(throws: Never.self) { try engine.catchUp() }
+      #expect(throws: Never.self) { try engine.extend() }
       done.signal()
     }.start()
     begun.wait()
     let flag = CancellationFlag()
     Thread {
-      while catchUp.waitingCount < 2 { Thread.sleep(forTimeInterval: 0.001) }
+      while catalogExtension.waitingCount < 2 { Thread.sleep(forTimeInterval: 0.001) }
       flag.cancel()
     }.start()
     let error = #expect(throws: BlobStorageError.self) {
-      try CancellationFlag.$current.withValue(flag) { try engine.catchUp() }
+      try CancellationFlag.$current.withValue(flag) { try engine.extend() }
     }
     #expect(error?.code == .cancelled)
     released.signal()

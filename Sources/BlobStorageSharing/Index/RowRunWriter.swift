@@ -41,7 +41,7 @@ package struct RowRunWriter {
     _ table: Table, _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer
   ) throws(BlobStorageError) {
     root.rowCount += 1
-    try RowIndex.withKey(table, key) { (key) throws(BlobStorageError) in
+    try table.withNumbered(key) { (key) throws(BlobStorageError) in
       if table.isFiltered { filter.insert(key) }
       try add(key, value, level: 0)
     }
@@ -148,8 +148,8 @@ extension ReadTransaction {
   func forEachIndexedRow(
     _ body: (Table, UnsafeRawBufferPointer, UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    for table in Table.allCases.filter({ $0.isCopied || $0.isIndexed }).sorted(by: {
-      $0.indexNumber < $1.indexNumber
+    for table in Table.allCases.filter({ $0.isCopied || $0.hasOuterRows }).sorted(by: {
+      $0.number < $1.number
     }) {
       try scan(table) { (key, value) throws(BlobStorageError) in
         try body(table, key, value)

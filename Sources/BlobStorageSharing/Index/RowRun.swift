@@ -1,3 +1,4 @@
+import BlobStorage
 import Synchronization
 
 /// Rows of the catalog that lie in objects, in byte order of their keys. Blocks of rows are the leaves of a tree.
