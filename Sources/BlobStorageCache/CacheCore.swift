@@ -425,3 +425,123 @@ public struct CacheStatistics: Sendable, Hashable, Codable {
     case packCount = "packs"
   }
 }
+
+/// Writing the notes.
+extension CacheCore {
+  /// Limits of notes and of their age in memory before they are written.
+  private static let noteCountMax = 1_024
+  private static let noteSecondsMax = 30
+  /// Notes that are discarded if they cannot be written: a step that finds nothing to evict looks for such keys.
+  private static let lostNoteCount = 16 * noteCountMax
+
+  /// Adds the notes of a put or a drop, and writes all of them when they are many or old.
+  ///
+  /// What was put or dropped stays so if they cannot be written.
+  ///
+  /// - Parameter makesRoom: whether keys may be evicted when the medium is full; false while `turn` is held.
+  func add(_ notes: CacheNotes, makesRoom: Bool) {
+    let isDue = state.withLock { state in
+      state.notes.append(notes)
+      return areNotesDue(state)
+    }
+    if isDue { writeNotes(makesRoom: makesRoom) }
+  }
+
+  /// Whether a task should call ``writeNotesOfReads()``; true only for the first that asks.
+  package func areNotesToWrite() -> Bool {
+    state.withLock { state in
+      guard !state.isToWriteNotes, areNotesDue(state) else { return false }
+      state.isToWriteNotes = true
+      return true
+    }
+  }
+
+  /// Writes all notes because reads have noted many uses, or old ones. It evicts nothing.
+  package func writeNotesOfReads() {
+    state.withLock { $0.isToWriteNotes = false }
+    writeNotes(makesRoom: false)
+  }
+
+  private func writeNotes(makesRoom: Bool) {
+    do throws(BlobStorageError) {
+      do throws(BlobStorageError) { try writeNotes() } catch {
+        guard error.code == .noSpace, makesRoom else { throw error }
+        try makeRoom(0, since: state.withLock { $0.roomCount }, mediumIsFull: true)
+        try writeNotes()
+      }
+    } catch {
+      engine.logger.warning(
+        "The cache's notes could not be written.", metadata: ["reason": "\(error.message)"])
+      state.withLock {
+        if max($0.notes.keys.count, $0.notes.versionChanges.count) >= Self.lostNoteCount {
+          $0.notes = CacheNotes()
+        }
+      }
+    }
+  }
+
+  private func areNotesDue(_ state: State) -> Bool {
+    guard let since = state.notes.since else { return false }
+    // A row takes about a kilobyte of the catalog, which no put makes room for.
+    let rowCountMax = max(1, Int(state.limits.byteLimit >> 10) / 200)
+    return state.notes.keys.count >= Self.noteCountMax
+      || state.notes.putCount >= min(rowCountMax, state.putCountMax)
+      || since.duration(to: .now) > .seconds(Self.noteSecondsMax)
+  }
+
+  /// Writes all notes, in one transaction.
+  package func writeNotes() throws(BlobStorageError) {
+    let notes = state.withLock { state in
+      defer { state.notes = CacheNotes() }
+      return state.notes
+    }
+    guard !notes.isEmpty else { return }
+    do throws(BlobStorageError) {
+      let changed = try engine.catalog.read { (view) throws(BlobStorageError) in
+        var changed: [BlobDigest] = []
+        for digest in notes.versionChanges.keys
+        where notes.becomesGarbage(digest, versionCount: try view.versionCount(of: digest)) != nil {
+          changed.append(digest)
+        }
+        return changed
+      }
+      let long = try longBlobs(changed)
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        try notes.write(long: long, to: transaction)
+      }
+    } catch {
+      state.withLock { state in
+        var all = notes
+        all.append(state.notes)
+        state.notes = all
+      }
+      throw error
+    }
+  }
+}
+
+extension CacheCore {
+  /// The chunks of those of the blobs that have more than one.
+  func longBlobs(_ digests: some Sequence<BlobDigest>) throws(BlobStorageError) -> [BlobDigest: [BlobDigest]]
+  {
+    let long = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var long: Set<BlobDigest> = []
+      for digest in digests where try transaction.chunkRow(digest) == nil { long.insert(digest) }
+      return long
+    }
+    let walk = LiveWalk(engine.blobs)
+    var chunks: [BlobDigest: [BlobDigest]] = [:]
+    for digest in long {
+      // A damaged value can be dropped like any other; what it frees is found out later.
+      _ = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
+        var found: [BlobDigest] = []
+        try walk.forEachPart(of: layout) { part in
+          found.append(part.digest)
+          return true
+        }
+        chunks[digest] = found
+      }
+    }
+    return chunks
+  }
+}

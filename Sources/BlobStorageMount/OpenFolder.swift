@@ -1,5 +1,4 @@
 import BlobStorage
-import Synchronization
 
 /// A folder that a program lists. It has a page of its children in memory.
 final class OpenFolder: Sendable {
@@ -19,7 +18,7 @@ final class OpenFolder: Sendable {
   let node: MountedNode
   let nameSeconds: Double
   private let page: Paging
-  private let state = Mutex(State())
+  private let state = IOLock(State())
 
   init(_ node: MountedNode, nameSeconds: Double, _ page: @escaping Paging) {
     self.node = node

@@ -1,4 +1,5 @@
 import BlobStorage
+import Foundation
 import SystemPackage
 
 /// Says where the objects of a store are and how to reach them.
@@ -45,5 +46,107 @@ public struct S3Configuration: Sendable {
   package func path(of name: String?) -> String {
     let key = name.map { PercentEncoding.encode(location.key($0), keepingSlashes: true) } ?? ""
     return addressing == .virtualHost ? "/\(key)" : "/\(location.bucket)" + (name == nil ? "" : "/\(key)")
+  }
+}
+
+extension S3Configuration {
+  /// Reads how to reach a place from the usual variables and files.
+  ///
+  /// | what | variable, in this order | in a profile |
+  /// |---|---|---|
+  /// | credentials | `AWS_ACCESS_KEY_ID` with `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` | the same, in lower case |
+  /// | region | `AWS_REGION`, `AWS_DEFAULT_REGION` | `region` |
+  /// | endpoint | `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL` | `endpoint_url` |
+  /// | certificates | `AWS_CA_BUNDLE` | `ca_bundle` |
+  /// | proxy | `https_proxy`, `HTTPS_PROXY`, or `http_proxy` for an endpoint without TLS; `no_proxy`, `NO_PROXY` | |
+  /// | addressing | | `addressing_style` below `s3` |
+  ///
+  /// The profile is `AWS_PROFILE` or `default`. Its files are `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE`, or
+  /// else `~/.aws/credentials` and `~/.aws/config`. Without an endpoint, requests go to AWS. With one, they name the
+  /// bucket in the path, unless the profile says otherwise.
+  ///
+  /// - Throws: `permissionDenied` without credentials, `invalidArgument` for malformed settings.
+  public init(
+    location: S3Location, environment: [String: String] = ProcessInfo.processInfo.environment
+  ) throws(BlobStorageError) {
+    let profile = try Self.profile(environment)
+    func setting(_ variables: [String], _ name: String) -> String? {
+      (variables.lazy.compactMap { environment[$0] }.first { !$0.isEmpty })
+        ?? profile[name].flatMap { $0.isEmpty ? nil : $0 }
+    }
+    let credentials = try Self.credentials(environment, profile)
+    let region = setting(["AWS_REGION", "AWS_DEFAULT_REGION"], "region") ?? Self.defaultRegion
+    guard region.utf8.allSatisfy(Self.isRegionByte) else {
+      throw BlobStorageError(
+        .invalidArgument, "'\(region)' is not a region: a region has letters, digits and '-'.")
+    }
+    let service = setting(["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], "endpoint_url")
+    let endpoint = try S3Endpoint(service ?? "https://s3.\(region).amazonaws.com")
+    let addressing: S3Endpoint.Addressing
+    switch profile["s3.addressing_style"] {
+    case "path": addressing = .path
+    case "virtual": addressing = .virtualHost
+    // No certificate covers a bucket with a dot as a host name: wildcards cover one level.
+    default: addressing = service == nil && !location.bucket.contains(".") ? .virtualHost : .path
+    }
+    self.init(
+      location: location, endpoint: endpoint, addressing: addressing, region: region,
+      credentials: credentials,
+      certificates: setting(["AWS_CA_BUNDLE"], "ca_bundle").map { FilePath($0) })
+    let host = addressing == .virtualHost ? "\(location.bucket).\(endpoint.host)" : endpoint.host
+    proxy = try S3Proxy(for: endpoint, bucketHost: host, environment: environment)
+  }
+
+  private static func credentials(
+    _ environment: [String: String], _ profile: [String: String]
+  ) throws(BlobStorageError) -> S3Credentials {
+    for (values, isUpper) in [(environment, true), (profile, false)] {
+      func value(_ name: String) -> String? {
+        values[isUpper ? name.uppercased() : name].flatMap { $0.isEmpty ? nil : $0 }
+      }
+      guard let accessKey = value("aws_access_key_id"), let secretKey = value("aws_secret_access_key") else {
+        continue
+      }
+      return S3Credentials(
+        accessKey: accessKey, secretKey: S3Secret(secretKey),
+        sessionToken: value("aws_session_token").map(S3Secret.init))
+    }
+    throw BlobStorageError(
+      .permissionDenied,
+      "There are no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or put them "
+        + "into ~/.aws/credentials.")
+  }
+
+  /// Reads the profile's settings from both files. The credentials file takes precedence.
+  private static func profile(_ environment: [String: String]) throws(BlobStorageError) -> [String: String] {
+    let named = environment["AWS_PROFILE"].flatMap { $0.isEmpty ? nil : $0 }
+    let home = environment["HOME"] ?? ""
+    let paths = [
+      environment["AWS_SHARED_CREDENTIALS_FILE"] ?? "\(home)/.aws/credentials",
+      environment["AWS_CONFIG_FILE"] ?? "\(home)/.aws/config",
+    ]
+    var settings: [String: String]?
+    for path in paths {
+      // A missing file has no settings.
+      guard let bytes = FileManager.default.contents(atPath: path),
+        let found = ProfileFile(String(decoding: bytes, as: UTF8.self))[profile: named ?? "default"]
+      else { continue }
+      settings = (settings ?? [:]).merging(found) { first, _ in first }
+    }
+    if let named, settings == nil {
+      throw BlobStorageError(
+        .invalidArgument,
+        "There is no profile '\(named)' (AWS_PROFILE) in \(paths.joined(separator: " or ")).")
+    }
+    return settings ?? [:]
+  }
+
+  private static func isRegionByte(_ byte: UInt8) -> Bool {
+    switch byte {
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+      UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
+      true
+    default: false
+    }
   }
 }

@@ -106,6 +106,15 @@ struct CrashTests {
         for number in 0..<6 { try lab.put(engine, [("k\(number % 3)", noise(UInt64(number), 400))]) }
       }
     },
+    Scenario(name: "relaxed puts that follow each other, into zeros written ahead") { lab in
+      try lab.session { engine in
+        for number in 0..<12 {
+          try lab.put(engine, [("k\(number % 3)", noise(UInt64(40 + number), 100))], durability: .relaxed)
+        }
+        try lab.put(engine, [("k0", noise(52, 100))])
+        try lab.put(engine, [("k1", noise(53, 100))], durability: .relaxed)
+      }
+    },
     Scenario(name: "a put that shares what another writer has put into zeros") { lab in
       let other = try lab.open()
       let engine = try lab.open()

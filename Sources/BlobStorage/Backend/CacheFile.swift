@@ -38,7 +38,7 @@ package struct CacheFile: Hashable {
     let words =
       "1 \(limits.byteLimit) \(limits.keyLimit ?? 0) \(limits.lifetime.map(\.milliseconds) ?? 0) "
       + (prefix.isEmpty ? "-" : Hex.text(prefix))
-    return "\(words) \(Self.checksum(words))\n"
+    return "\(words) \(CheckedLines.checksum(words))\n"
   }
 
   package init(prefix: [UInt8], limits: CacheLimits) {
@@ -51,7 +51,7 @@ package struct CacheFile: Hashable {
     let words = text.dropLast().split(separator: " ", omittingEmptySubsequences: false)
     guard words.count == 6, words[0] == "1", let bytes = Int64(words[1]), let count = Int(words[2]),
       count >= 0, let lifetime = UInt64(words[3]), lifetime <= UInt64(Int64.max),
-      words[5] == Self.checksum(words[..<5].joined(separator: " "))
+      words[5] == CheckedLines.checksum(words[..<5].joined(separator: " "))
     else { return nil }
     prefix = []
     if words[4] != "-" {
@@ -64,10 +64,6 @@ package struct CacheFile: Hashable {
       byteLimit: bytes, keyLimit: count == 0 ? nil : count,
       lifetime: lifetime == 0 ? nil : .milliseconds(Int64(lifetime)))
     guard (try? limits.check()) != nil else { return nil }  // nil means: these are no limits
-  }
-
-  private static func checksum(_ text: String) -> String {
-    Hex.text(CRC32C.checksum(Array(text.utf8).span.bytes))
   }
 }
 

@@ -52,23 +52,17 @@ struct HoldFile {
   }
 
   static func bytes(of holds: [BlobHold]) -> [UInt8] {
-    var text = ""
-    for hold in holds {
-      let created = Int64((hold.created.timeIntervalSince1970 * 1_000).rounded())
-      text += "\(Hex.text(Array(hold.name.utf8))) \(hold.digest) \(hold.byteCount) \(created)\n"
-    }
-    return Array((text + Hex.text(CRC32C.checksum(Array(text.utf8).span.bytes)) + "\n").utf8)
+    CheckedLines.bytes(
+      holds.map { hold in
+        let created = Int64((hold.created.timeIntervalSince1970 * 1_000).rounded())
+        return "\(Hex.text(Array(hold.name.utf8))) \(hold.digest) \(hold.byteCount) \(created)"
+      })
   }
 
   static func holds(_ bytes: [UInt8]) -> [BlobHold]? {
-    var lines = String(decoding: bytes, as: UTF8.self).split(
-      separator: "\n", omittingEmptySubsequences: false)
-    guard lines.popLast()?.isEmpty == true, let checksum = lines.popLast() else { return nil }
-    let text = lines.map { $0 + "\n" }.joined()
-    guard Hex.text(CRC32C.checksum(Array(text.utf8).span.bytes)) == checksum else { return nil }
+    guard let lines = CheckedLines.words(bytes) else { return nil }
     var holds: [BlobHold] = []
-    for line in lines {
-      let words = line.split(separator: " ", omittingEmptySubsequences: false)
+    for words in lines {
       guard words.count == 4, let name = Hex.bytes(words[0]), let digest = BlobDigest(String(words[1])),
         let byteCount = Int64(words[2]), let created = Int64(words[3])
       else { return nil }

@@ -67,23 +67,16 @@ struct VerifiedPacks {
   // MARK: Text
 
   var bytes: [UInt8] {
-    var text = ""
-    for (pack, entry) in entries.sorted(by: { $0.key < $1.key }) {
-      text +=
-        "\(pack) \(entry.byteCount) \(entry.changed.seconds) \(entry.changed.nanoseconds) \(entry.time)\n"
-    }
-    return Array((text + Hex.text(CRC32C.checksum(Array(text.utf8).span.bytes)) + "\n").utf8)
+    CheckedLines.bytes(
+      entries.sorted { $0.key < $1.key }.map { pack, entry in
+        "\(pack) \(entry.byteCount) \(entry.changed.seconds) \(entry.changed.nanoseconds) \(entry.time)"
+      })
   }
 
   init?(bytes: [UInt8]) {
-    var lines = String(decoding: bytes, as: UTF8.self).split(
-      separator: "\n", omittingEmptySubsequences: false)
-    guard lines.popLast()?.isEmpty == true, let checksum = lines.popLast() else { return nil }
-    let text = lines.map { $0 + "\n" }.joined()
-    guard Hex.text(CRC32C.checksum(Array(text.utf8).span.bytes)) == checksum else { return nil }
+    guard let lines = CheckedLines.words(bytes) else { return nil }
     entries = [:]
-    for line in lines {
-      let words = line.split(separator: " ", omittingEmptySubsequences: false)
+    for words in lines {
       guard words.count == 5, let pack = PackName(words[0]), let byteCount = Int64(words[1]),
         let seconds = Int64(words[2]), let nanoseconds = Int32(words[3]), let time = UInt64(words[4])
       else { return nil }

@@ -17,8 +17,14 @@ package final class PackWriter {
   /// How many zeros to write behind the records whenever these have come to the end of those before; 0 for none.
   ///
   /// Syncing overwritten bytes takes ext4 less than half of the time of syncing a file that has grown, because the
-  /// file's length does not change. To readers the zeros are a torn tail.
+  /// file's length does not change. Overwriting 10 KB in the page cache takes an eighth of the time of appending them,
+  /// because the system takes its pages for all zeros at once. To readers the zeros are a torn tail.
   package var fillByteCount = 0
+  /// Whether the last flushes were so many and so short that zeros make the next ones faster.
+  package var isOftenFlushed: Bool { shortFlushCount >= Self.shortFlushCountMin }
+  private var shortFlushCount = 0
+  private static let shortFlushByteCount = 32 << 10
+  private static let shortFlushCountMin = 8
 
   private var buffer = GrowingBuffer()
   /// Blocks of the footer, and what the next one lists.
@@ -230,6 +236,7 @@ package final class PackWriter {
       throw error
     }
     writtenByteCount += Int64(buffer.count)
+    shortFlushCount = buffer.count <= Self.shortFlushByteCount ? shortFlushCount + 1 : 0
     if writtenByteCount - begunByteCount >= Self.begunByteCountStep {
       file.beginWriteback(from: begunByteCount, byteCount: writtenByteCount - begunByteCount)
       begunByteCount = writtenByteCount
@@ -238,11 +245,20 @@ package final class PackWriter {
     fill()
   }
 
+  /// Few enough to stay in the processor's cache.
+  private static let zeros = [UInt8](repeating: 0, count: 256 << 10)
+
   private func fill() {
     // A pack with reserved space has its blocks already, and keeps them for its footer.
     guard fillByteCount > 0, reservedByteCount == 0, writtenByteCount >= filledByteCount else { return }
     do throws(BlobStorageError) {
-      try file.put([UInt8](repeating: 0, count: fillByteCount), at: writtenByteCount)
+      for start in stride(from: 0, to: fillByteCount, by: Self.zeros.count) {
+        let count = min(Self.zeros.count, fillByteCount - start)
+        let zeros = Self.zeros.span.bytes.extracting(first: count)
+        try zeros.withUnsafeBytes { (zeros) throws(BlobStorageError) in
+          try file.write(zeros, at: writtenByteCount + Int64(start))
+        }
+      }
       filledByteCount = writtenByteCount + Int64(fillByteCount)
     } catch {
       // The zeros are optional; sealing removes those that were written.

@@ -91,7 +91,7 @@ extension WriterSession {
       payload: RawSpan = RawSpan()
     ) throws(BlobStorageError) -> Int {
       guard let entry = content.entry else {
-        if session.locked({ $0.has(content, in: attempt) }) { return 0 }
+        if session.locked({ $0.pending.has(content, in: attempt) }) { return 0 }
         let time = try packTime()
         let added = try session.append(content, payload: payload, to: &packs, time: time)
         // Nothing was added of what is pending.
@@ -183,7 +183,7 @@ extension WriterSession {
 
     /// Whether a chunk is pending, or was until after the view was taken.
     package func hasPendingChunk(_ digest: BlobDigest) -> Bool {
-      session.locked { $0.hasChunk(digest, in: attempt) }
+      session.locked { $0.pending.hasChunk(digest, in: attempt) }
     }
   }
 }

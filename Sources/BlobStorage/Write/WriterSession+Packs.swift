@@ -394,7 +394,7 @@ extension WriterSession {
     let sealable = packs.removeSealable()
     for _ in sealable { sealing.enter() }
     locked { state in
-      state.removePending(settled)
+      state.pending.remove(settled)
       state.sealingCount += sealable.count
       state.update(from: packs)
     }

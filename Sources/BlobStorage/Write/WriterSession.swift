@@ -35,6 +35,9 @@ package final class WriterSession: Sendable {
   let packTimeMin: UInt64
   /// Zeros that a pack gets ahead when durable commits follow each other: a sixty-fourth of a pack, 1 MiB.
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
+  /// The most zeros when small commits follow each other that are not synced: they should stay in the processor's cache
+  /// until they are overwritten.
+  private static let shortFillByteCount = 256 << 10
   let appendLock = IOLock(OpenPacks())
   private let state = Mutex(WriterState())
   let addedCount = Atomic<Int64>(0)
@@ -77,7 +80,7 @@ package final class WriterSession: Sendable {
   package var lossCount: Int { locked { $0.lossCount } }
 
   /// Whether a chunk was appended that is not yet in the catalog.
-  package func hasPendingChunk(_ digest: BlobDigest) -> Bool { locked { $0.pendingChunks.contains(digest) } }
+  package func hasPendingChunk(_ digest: BlobDigest) -> Bool { locked { $0.pending.containsChunk(digest) } }
 
   /// Appends a record; a later commit makes it visible. A chunk that is pending already is not appended again.
   ///
@@ -250,7 +253,7 @@ package final class WriterSession: Sendable {
   /// Publishes a commit in the live table.
   ///
   /// Other threads do the same at the same time. What they publish after the view was taken concerns other keys, and
-  /// chunks that ``WriterState/has(_:in:)`` knows. The append lock orders stamps, records and published lengths.
+  /// chunks that ``PendingRecords/has(_:in:)`` knows. The append lock orders stamps, records and published lengths.
   private func commitToTail<T>(
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> TailCommit<T> {
@@ -260,11 +263,11 @@ package final class WriterSession: Sendable {
     let catalogCount = table.catalogCount
     let epoch = slot?.enter()
     // In this order: for chunks that become visible from here on, gc waits for the attempt.
-    let number = locked { $0.beginAttempt() }
+    let number = locked { $0.pending.beginAttempt() }
     let publication: TailCommit<T>
     do {
       defer {
-        locked { $0.endAttempt(number) }
+        locked { $0.pending.endAttempt(number) }
         if let epoch { slot?.leave(epoch) }
       }
       publication = try catalog.read { (view) throws(BlobStorageError) in
@@ -377,7 +380,7 @@ package final class WriterSession: Sendable {
       return Int((packs.writer?.byteCount ?? before) - before)
     }
     if packs.writer == nil {
-      let (poison, isPending) = locked { ($0.poison, $0.isPending(content)) }
+      let (poison, isPending) = locked { ($0.poison, $0.pending.contains(content)) }
       if let poison { throw poison }
       if isPending { return 0 }
     }
@@ -472,7 +475,11 @@ package final class WriterSession: Sendable {
       state.update(from: packs)
       return state.current.map { state.isOftenSynced($0.name) } ?? false
     }
-    if isOftenSynced { current?.fillByteCount = fillByteCount }
+    if isOftenSynced {
+      current?.fillByteCount = fillByteCount
+    } else if let current, current.isOftenFlushed {
+      current.fillByteCount = min(fillByteCount, Self.shortFillByteCount)
+    }
   }
 
   /// The slots of unsealed packs, with the lengths that the system has.

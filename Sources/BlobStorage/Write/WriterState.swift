@@ -36,15 +36,7 @@ package struct WriterState: Sendable {
   var nextSequence: UInt32 = 1
   /// Up to that number the names of this session's packs are on the medium.
   var namedSequence: UInt32 = 0
-  private(set) var pendingChunks: Set<BlobDigest> = []
-  private(set) var pendingManifests: Set<BlobDigest> = []
-  /// Attempts to commit that are under way, in the order in which they began.
-  private var attempts: [UInt64] = []
-  private var attemptCount: UInt64 = 0
-  /// Chunks and manifests that became visible while attempts were under way, with the last of these. The views of those
-  /// attempts may lack them.
-  private var recentChunks: [BlobDigest: UInt64] = [:]
-  private var recentManifests: [BlobDigest: UInt64] = [:]
+  package var pending = PendingRecords()
   /// How much of packs, own and others', is known to be on the medium, their names included.
   private var durable: [PackName: Int64] = [:]
   /// Packs that are full and not yet on the medium.
@@ -103,91 +95,17 @@ package struct WriterState: Sendable {
     return (slot?.table === table, slot)
   }
 
-  // MARK: Pending records
-
-  func isPending(_ content: PackRecord.Content) -> Bool {
-    switch content {
-    case .chunk(let chunk): pendingChunks.contains(chunk.digest)
-    case .manifest(let manifest): pendingManifests.contains(manifest.digest)
-    case .ref, .drop, .skipped: false
-    }
-  }
-
   /// Makes a record pending.
   mutating func admit(_ content: PackRecord.Content) -> Admission {
     if let poison { return .refused(poison) }
-    if isPending(content) { return .alreadyPending }
-    addPending(content)
-    return .admitted
+    return pending.insert(content) ? .admitted : .alreadyPending
   }
 
   /// Makes the members of a frame pending.
   mutating func admit(_ frame: FrameRecord) -> Admission {
     if let poison { return .refused(poison) }
-    for member in frame.members { pendingChunks.insert(member.digest) }
+    pending.insert(frame)
     return .admitted
-  }
-
-  private mutating func addPending(_ content: PackRecord.Content) {
-    switch content {
-    case .chunk(let chunk): pendingChunks.insert(chunk.digest)
-    case .manifest(let manifest): pendingManifests.insert(manifest.digest)
-    case .ref, .drop, .skipped: break
-    }
-  }
-
-  /// Forgets records that every new view shows.
-  package mutating func removePending(_ settled: [PackRecord.Content]) {
-    for content in settled {
-      switch content {
-      case .chunk(let chunk):
-        pendingChunks.remove(chunk.digest)
-        if let last = attempts.last { recentChunks[chunk.digest] = last }
-      case .manifest(let manifest):
-        pendingManifests.remove(manifest.digest)
-        if let last = attempts.last { recentManifests[manifest.digest] = last }
-      case .ref, .drop, .skipped: break
-      }
-    }
-  }
-
-  // MARK: Attempts to commit
-
-  /// Begins an attempt, before its view is taken. It has entered the current epoch.
-  package mutating func beginAttempt() -> UInt64 {
-    attemptCount += 1
-    attempts.append(attemptCount)
-    return attemptCount
-  }
-
-  package mutating func endAttempt(_ number: UInt64) {
-    attempts.removeAll { $0 == number }
-    guard let oldest = attempts.first else {
-      (recentChunks, recentManifests) = ([:], [:])
-      return
-    }
-    if oldest > number, recentChunks.count + recentManifests.count > 0 {
-      recentChunks = recentChunks.filter { $0.value >= oldest }
-      recentManifests = recentManifests.filter { $0.value >= oldest }
-    }
-  }
-
-  /// Whether an attempt finds a chunk or manifest in its own packs though its view lacks it: it is pending, or another
-  /// thread's commit has made it visible since the attempt began.
-  ///
-  /// gc keeps such a record. Its pack can only have been condemned since, and gc waits for the attempt (H2).
-  package func has(_ content: PackRecord.Content, in attempt: UInt64) -> Bool {
-    switch content {
-    case .chunk(let chunk): hasChunk(chunk.digest, in: attempt)
-    case .manifest(let manifest):
-      pendingManifests.contains(manifest.digest)
-        || recentManifests[manifest.digest].map { $0 >= attempt } ?? false
-    case .ref, .drop, .skipped: false
-    }
-  }
-
-  func hasChunk(_ digest: BlobDigest, in attempt: UInt64) -> Bool {
-    pendingChunks.contains(digest) || recentChunks[digest].map { $0 >= attempt } ?? false
   }
 
   // MARK: Losses
@@ -199,9 +117,7 @@ package struct WriterState: Sendable {
   mutating func beginCut(
     of pack: PackName, leaving packs: borrowing OpenPacks, _ cause: BlobStorageError
   ) -> LiveTable.Slot? {
-    (pendingChunks, pendingManifests) = ([], [])
-    (recentChunks, recentManifests) = ([:], [:])
-    for index in packs.pending.indices { addPending(packs.pending[index].record.content) }
+    pending.reset(to: packs)
     lossCount += 1
     lossCause = cause
     update(from: packs)

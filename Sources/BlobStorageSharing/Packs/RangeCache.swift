@@ -129,13 +129,13 @@ package final class RangeCache: Sendable {
       if let known, !creates { return known }
       if let known, try known.status().linkCount > 0 { return known }
       let file = try files.open(partsPath(name), creates ? .openOrCreate : .readWrite)
-      state.withLock { state in
-        if state.open.count >= Self.openCountMax,
-          let oldest = state.open.keys.min(by: { state.lastUse[$0] ?? 0 < state.lastUse[$1] ?? 0 })
-        {
-          state.open[oldest] = nil
-        }
-        state.open[name] = file
+      // What it returns is closed outside of the lock.
+      _ = state.withLock { state -> (any File)? in
+        let oldest =
+          state.open.count < Self.openCountMax
+          ? nil : state.open.keys.min { state.lastUse[$0] ?? 0 < state.lastUse[$1] ?? 0 }
+        defer { state.open[name] = file }
+        return oldest.flatMap { state.open.removeValue(forKey: $0) } ?? state.open.removeValue(forKey: name)
       }
       return file
     } catch {
@@ -176,9 +176,9 @@ package final class RangeCache: Sendable {
 
   /// Deletes everything cached of a pack.
   func forget(_ name: PackName) {
-    state.withLock { state in
-      state.open[name] = nil
+    _ = state.withLock { state in
       state.lastUse[name] = nil
+      return state.open.removeValue(forKey: name)
     }
     for path in [partsPath(name), wholePath(name)] { files.discard(path) }
   }

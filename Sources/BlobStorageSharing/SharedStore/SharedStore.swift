@@ -237,3 +237,43 @@ package final class SharedStore: Sharing {
     return try !backend.hasOtherFooter(pack)
   }
 }
+
+extension SharedStore {
+  func runPeriodicWork(_ engine: Engine) {
+    do throws(BlobStorageError) {
+      try engine.checkOpen()
+      backend.forgetPublished()
+      let session = engine.writer
+      var failure: BlobStorageError?
+      // A machine that can publish nothing more still reads.
+      do throws(BlobStorageError) { try session.rollOver() } catch { failure = error }
+      try adoptIndex()
+      try catalogExtension.run()
+      // A writer that cannot publish acknowledges nothing.
+      if let failure { throw failure }
+      if let writer = session.publisher as? SharedWriter { try writer.renewIfFenced(session) }
+      try acknowledgeCondemnation(engine)
+      try adoptLeftSpool()
+    } catch {
+      if error.code == .closed { return }
+      logger.warning("The store's periodic work failed.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+
+  /// Acknowledges the last condemnation, unless a stream may rely on condemned packs.
+  ///
+  /// A put from memory looks everything up in the transaction that commits it. A stream relies on earlier lookups. So
+  /// the acknowledgement waits for streams that began before the catalog had the condemnation.
+  func acknowledgeCondemnation(_ engine: Engine) throws(BlobStorageError) {
+    guard let member = (engine.writer.publisher as? SharedWriter)?.member, member.isJoined else { return }
+    let collections = backend.collections
+    guard collections.isStanding, collections.epoch > member.passedEpoch else { return }
+    try engine.catalog.condemnUncounted(backend)
+    guard !engine.leases.hasPuts(upTo: member.put(before: collections.epoch, last: engine.leases.lastPut))
+    else {
+      return
+    }
+    try engine.writer.rollOver()
+    try member.pass(collections.epoch)
+  }
+}

@@ -54,6 +54,41 @@ struct PutTests {
     try engine.close()
   }
 
+  @Test("that is small and follows others is written over zeros, which no reader and no sealed pack has")
+  func zerosAhead() throws {
+    let place = try StorePlace(Self.options)
+    let engine = try place.engine()
+    func byteCount() throws -> Int64 {
+      let rows = try engine.catalog.packRows().map(\.row)
+      #expect(rows.count == 1)
+      let name = try #require(rows.first).name
+      let file = try #require(try engine.backend.openPack(name))
+      defer { file.close() }
+      return try file.status().byteCount
+    }
+    for number in 0..<7 {
+      _ = try engine.put("\(number)", .data(Data(repeating: 1, count: number)), .relaxed)
+    }
+    let before = try byteCount()
+    #expect(before < 8_000)
+    for number in 7..<20 {
+      _ = try engine.put("\(number)", .data(Data(repeating: 1, count: number)), .relaxed)
+    }
+    #expect(try byteCount() > before + 200_000)
+    let other = try place.engine()
+    for number in 0..<20 { #expect(try other.data("\(number)", nil) == Data(repeating: 1, count: number)) }
+    #expect(try other.verify().damaged == [])
+    try other.close()
+    try engine.close()
+    let again = try place.engine()
+    for (_, row) in try again.catalog.packRows() { #expect(row.isSealed && row.appliedByteCount < 16_000) }
+    let name = try #require(try again.catalog.packRows().first).row.name
+    let file = try #require(try again.backend.openPack(name))
+    #expect(try file.status().byteCount < 20_000)
+    file.close()
+    try again.close()
+  }
+
   // MARK: What is refused
 
   @Test("with metadata or an item that is too long is refused, and one that is just short enough is kept")

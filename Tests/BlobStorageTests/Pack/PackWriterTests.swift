@@ -92,6 +92,29 @@ struct PackWriterTests {
     #expect(records == written && outcome.isSealed)
   }
 
+  @Test("is flushed often once several short flushes follow each other")
+  func oftenFlushed() throws {
+    let writer = try PackWriter(header: Self.header, backend: backend, codecs: codecs)
+    func flush(_ count: Int, byteCount: Int) throws {
+      for _ in 0..<count {
+        let payload = [UInt8](repeating: 1, count: byteCount)
+        let digest = BlobDigest.of(payload.span.bytes, by: .blake3)
+        _ = try writer.append(
+          .chunk(ChunkRecord(digest: digest, plainByteCount: byteCount, codecNumber: 0)),
+          payload: payload.span.bytes)
+        try writer.flush()
+      }
+    }
+    try flush(7, byteCount: 10_000)
+    #expect(!writer.isOftenFlushed)
+    try flush(1, byteCount: 10_000)
+    #expect(writer.isOftenFlushed)
+    try flush(1, byteCount: 100_000)
+    #expect(!writer.isOftenFlushed)
+    try flush(7, byteCount: 10_000)
+    #expect(!writer.isOftenFlushed)
+  }
+
   @Test("gives back the room that it reserved and did not use, and fills none of it with zeros")
   func reservedRoom() throws {
     let place = try PackPlace()

@@ -1,0 +1,98 @@
+/// The records that a session has appended and that views lack: those that no commit has made visible, and those that
+/// became visible while attempts to commit were under way.
+package struct PendingRecords: Sendable {
+  private var chunks: Set<BlobDigest> = []
+  private var manifests: Set<BlobDigest> = []
+  /// Attempts to commit that are under way, in the order in which they began.
+  private var attempts: [UInt64] = []
+  private var attemptCount: UInt64 = 0
+  /// Chunks and manifests that became visible while attempts were under way, with the last of these. The views of those
+  /// attempts may lack them.
+  private var recentChunks: [BlobDigest: UInt64] = [:]
+  private var recentManifests: [BlobDigest: UInt64] = [:]
+
+  package init() {}
+
+  func contains(_ content: PackRecord.Content) -> Bool {
+    switch content {
+    case .chunk(let chunk): chunks.contains(chunk.digest)
+    case .manifest(let manifest): manifests.contains(manifest.digest)
+    case .ref, .drop, .skipped: false
+    }
+  }
+
+  func containsChunk(_ digest: BlobDigest) -> Bool { chunks.contains(digest) }
+
+  /// False if the record is pending already. Refs and drops never are.
+  mutating func insert(_ content: PackRecord.Content) -> Bool {
+    switch content {
+    case .chunk(let chunk): chunks.insert(chunk.digest).inserted
+    case .manifest(let manifest): manifests.insert(manifest.digest).inserted
+    case .ref, .drop, .skipped: true
+    }
+  }
+
+  mutating func insert(_ frame: FrameRecord) {
+    for member in frame.members { chunks.insert(member.digest) }
+  }
+
+  /// Forgets records that every new view shows.
+  package mutating func remove(_ settled: [PackRecord.Content]) {
+    for content in settled {
+      switch content {
+      case .chunk(let chunk):
+        chunks.remove(chunk.digest)
+        if let last = attempts.last { recentChunks[chunk.digest] = last }
+      case .manifest(let manifest):
+        manifests.remove(manifest.digest)
+        if let last = attempts.last { recentManifests[manifest.digest] = last }
+      case .ref, .drop, .skipped: break
+      }
+    }
+  }
+
+  /// Forgets all records but those that `packs` still has.
+  mutating func reset(to packs: borrowing OpenPacks) {
+    (chunks, manifests, recentChunks, recentManifests) = ([], [], [:], [:])
+    for index in packs.pending.indices { _ = insert(packs.pending[index].record.content) }
+  }
+
+  // MARK: Attempts to commit
+
+  /// Begins an attempt, before its view is taken. It has entered the current epoch.
+  package mutating func beginAttempt() -> UInt64 {
+    attemptCount += 1
+    attempts.append(attemptCount)
+    return attemptCount
+  }
+
+  package mutating func endAttempt(_ number: UInt64) {
+    attempts.removeAll { $0 == number }
+    guard let oldest = attempts.first else {
+      (recentChunks, recentManifests) = ([:], [:])
+      return
+    }
+    if oldest > number, recentChunks.count + recentManifests.count > 0 {
+      recentChunks = recentChunks.filter { $0.value >= oldest }
+      recentManifests = recentManifests.filter { $0.value >= oldest }
+    }
+  }
+
+  /// Whether an attempt finds a chunk or manifest in its session's packs though its view lacks it: it is pending, or another
+  /// thread's commit has made it visible since the attempt began.
+  ///
+  /// gc keeps such a record. Its pack can only have been condemned since, and gc waits for the attempt (H2).
+  package func has(_ content: PackRecord.Content, in attempt: UInt64) -> Bool {
+    switch content {
+    case .chunk(let chunk): hasChunk(chunk.digest, in: attempt)
+    case .manifest(let manifest):
+      manifests.contains(manifest.digest)
+        || recentManifests[manifest.digest].map { $0 >= attempt } ?? false
+    case .ref, .drop, .skipped: false
+    }
+  }
+
+  func hasChunk(_ digest: BlobDigest, in attempt: UInt64) -> Bool {
+    chunks.contains(digest) || recentChunks[digest].map { $0 >= attempt } ?? false
+  }
+}
