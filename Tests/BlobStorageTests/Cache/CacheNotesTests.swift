@@ -79,7 +79,7 @@ struct CacheNotesTests {
     for index in 0..<39 { #expect(try one.put("one\(index)", random.noise(byteCount))) }
     #expect(try other.engine.catalog.read { view throws(BlobStorageError) in try view.cachedKeyCount() } < 39)
     for index in 0..<60 { #expect(try other.put("other\(index)", random.noise(byteCount))) }
-    #expect(try other.engine.folder.allocatedByteCount() <= place.limits.byteLimit * 105 / 100)
+    #expect(try other.engine.folder.allocatedByteCount() <= place.limits.byteLimit)
     #expect(try other.contains("other59"))
   }
 
