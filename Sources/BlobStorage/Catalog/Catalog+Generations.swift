@@ -13,27 +13,27 @@ extension Catalog {
     let place = folder.entry(generation)
     try files.createPart(place)
     try files.open(place.entry("data.mdb"), .create).close()
-    let environment = try SharedEnvironments.open(place, for: self)
-    try begin(environment)
-    try fill(environment, true)
-    try environment.write { (transaction) throws(BlobStorageError) in
+    let database = try SharedDatabases.open(place, for: self)
+    try begin(database)
+    try fill(database, true)
+    try database.write { (transaction) throws(BlobStorageError) in
       for name in poisoned { try transaction.poison(name) }
       try suspects?.mark(in: transaction)
     }
     let state = try writeState(
-      CatalogState(generation: generation, mark: identity.mark, inode: try environment.inode()))
-    use(Current(environment: environment, generation: generation, state: state))
+      CatalogState(generation: generation, mark: identity.mark, inode: try database.inode()))
+    use(Current(database: database, generation: generation, state: state))
     mustRecover.store(false, ordering: .relaxed)
-    try reap(environment)
+    try reap(database)
     for name in old { try removeGeneration(name) }
   }
 
   /// The packs that may not have reached the medium, as far as the catalog in use knows. The packs themselves do not
   /// say so, and the system returns their bytes whole until the next boot.
   func poisonedPacks() -> [PackName] {
-    guard let environment = current.withLock({ $0?.environment }) else { return [] }
+    guard let database = current.withLock({ $0?.database }) else { return [] }
     do throws(BlobStorageError) {
-      return try environment.read { (transaction) throws(BlobStorageError) in
+      return try database.read { (transaction) throws(BlobStorageError) in
         try transaction.packRows().filter(\.row.isPoisoned).map(\.row.name)
       }
     } catch {
@@ -44,9 +44,9 @@ extension Catalog {
 
   /// The damage that reads have found, as far as the catalog in use knows.
   func suspectChunks() -> SuspectChunks? {
-    guard let environment = current.withLock({ $0?.environment }) else { return nil }
+    guard let database = current.withLock({ $0?.database }) else { return nil }
     do throws(BlobStorageError) {
-      return try SuspectChunks(in: environment)
+      return try SuspectChunks(in: database)
     } catch {
       logger.warning("What was found damaged is forgotten.", metadata: ["reason": "\(error.message)"])
       return nil
@@ -103,7 +103,7 @@ extension Catalog {
   func markWritten() throws(BlobStorageError) {
     guard let now = current.withLock({ $0 }), let known = now.state?.value, known.clean != nil else { return }
     let written = CatalogState(
-      generation: known.generation, mark: identity.mark, inode: try now.environment.inode())
+      generation: known.generation, mark: identity.mark, inode: try now.database.inode())
     let state: OpenState
     do throws(BlobStorageError) { state = try writeState(written) } catch {
       guard error.code == .noSpace else { throw error }
@@ -153,7 +153,7 @@ extension Catalog {
   /// - Complexity: O(1) within a boot. Reads the whole file after another boot, in a copy, and after any change of it.
   func verified(_ state: OpenState, isAlone: Bool) throws(BlobStorageError) -> OpenState? {
     var value = state.value
-    let path = database(value.generation)
+    let path = databaseFile(value.generation)
     guard try files.status(of: path)?.kind == .regular, let file = try files.openIfThere(path, .read) else {
       return nil
     }
@@ -187,7 +187,7 @@ extension Catalog {
   }
 
   /// The database's file of a generation.
-  func database(_ generation: String) -> FilePath { folder.entry(generation).entry("data.mdb") }
+  func databaseFile(_ generation: String) -> FilePath { folder.entry(generation).entry("data.mdb") }
 }
 
 /// LMDB takes free pages back but never makes its file shorter, and rows that came in no order fill their pages to about
@@ -198,18 +198,18 @@ extension Catalog {
 
   /// A new generation, on the medium, that holds the same in full pages; nil when there is no need for one, or no
   /// room: the one in use is as good.
-  func compacted(_ environment: Environment) -> String? {
+  func compacted(_ database: Database) -> String? {
     let generation = "g" + Hex.text(randomNumber())
     let place = folder.entry(generation)
     do throws(BlobStorageError) {
-      let byteCount = try environment.byteCount()
+      let byteCount = try database.byteCount()
       guard byteCount >= Self.compactedByteCountMin,
-        try environment.hasChangedSinceCopy()
+        try database.hasChangedSinceCopy()
       else { return nil }
       try files.createPart(place)
       try files.open(place.entry("data.mdb"), .create).close()
-      try environment.copy(to: place)
-      try SharedEnvironments.open(place, for: self).storeCounts()
+      try database.copy(to: place)
+      try SharedDatabases.open(place, for: self).storeCounts()
       let file = try files.open(place.entry("data.mdb"), .read)
       defer { file.close() }
       try file.synchronize()
@@ -225,7 +225,7 @@ extension Catalog {
   }
 }
 
-extension Environment {
+extension Database {
   /// A file that grew by fewer pages is not worth a copy: each change adds a few that the next ones use.
   private static let addedPageCountMin: UInt64 = 64
 

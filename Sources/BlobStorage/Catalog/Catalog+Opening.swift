@@ -69,10 +69,10 @@ extension Catalog {
 
   /// Frees the slots of dead writers whose packs the catalog has sealed, and slots without a pack file: a writer claims
   /// a slot only after its pack has a name.
-  func reap(_ environment: Environment) throws(BlobStorageError) {
+  func reap(_ database: Database) throws(BlobStorageError) {
     // While the catalog is being replaced, this may be the one before.
     guard let live = live.table, live.catalogCount & 1 == 0 else { return }
-    try environment.read { (transaction) throws(BlobStorageError) in
+    try database.read { (transaction) throws(BlobStorageError) in
       try live.reap { (entry) throws(BlobStorageError) in
         if try transaction.pack(entry.pack)?.row.isSealed ?? false { return true }
         return try tails?.hasFile(entry.pack) == false
@@ -102,11 +102,11 @@ extension Catalog {
 
   /// Makes a private catalog from the packs and leaves the packs as they are.
   func makeOwn() throws(BlobStorageError) {
-    let environment = try Environment.temporary(for: self)
-    try begin(environment)
-    try fill(environment, false)
+    let database = try Database.temporary(for: self)
+    try begin(database)
+    try fill(database, false)
     let generation = "own-" + Hex.text(randomNumber())
-    use(Current(environment: environment, generation: generation, state: nil))
+    use(Current(database: database, generation: generation, state: nil))
   }
 
   /// Rebuilds a private catalog, because gc has removed a pack that it names. Leaves a shared catalog alone.
@@ -114,8 +114,8 @@ extension Catalog {
     if current.withLock({ $0 != nil && $0?.state == nil }) { try makeOwn() }
   }
 
-  func begin(_ environment: Environment) throws(BlobStorageError) {
-    try environment.write { (transaction) throws(BlobStorageError) in
+  func begin(_ database: Database) throws(BlobStorageError) {
+    try database.write { (transaction) throws(BlobStorageError) in
       try transaction.put(.meta, Array("store".utf8), store.storeID)
       // Numbers of packs differ from those of the previous catalog, so that an old number finds no pack.
       try transaction.setMeta(.nextPack, randomNumber() >> 33)
@@ -125,9 +125,9 @@ extension Catalog {
   /// Opens the catalog, rebuilt if necessary. `lock` is held exclusively.
   func openLocked() throws(BlobStorageError) {
     do throws(BlobStorageError) {
-      if let environment = try adopt(isAlone: true) {
+      if let database = try adopt(isAlone: true) {
         try becomeUser(wait: false)
-        return try recoverLocked(environment)
+        return try recoverLocked(database)
       }
     } catch {
       guard error.code == .catalogDamaged else { throw error }
@@ -138,12 +138,12 @@ extension Catalog {
   }
 
   /// Recovers dead writers' packs. `lock` is held exclusively.
-  func recoverLocked(_ environment: Environment) throws(BlobStorageError) {
+  func recoverLocked(_ database: Database) throws(BlobStorageError) {
     mustRecover.store(false, ordering: .relaxed)
     endReplacement()
     do throws(BlobStorageError) {
-      try recoverDeadPacks(environment) { () throws(BlobStorageError) in try markWritten() }
-      try reap(environment)
+      try recoverDeadPacks(database) { () throws(BlobStorageError) in try markWritten() }
+      try reap(database)
     } catch {
       // Views still show what a dead writer published, so reading need not wait for room.
       guard error.code == .noSpace || error.code == .readOnly else { throw error }
@@ -167,11 +167,11 @@ extension Catalog {
     isUser.withLock { $0 = isTaken }
   }
 
-  func environment() throws(BlobStorageError) -> Environment {
-    if let environment = try unchangedEnvironment() { return environment }
-    let own = current.withLock { $0?.state == nil ? $0?.environment : nil }
+  func database() throws(BlobStorageError) -> Database {
+    if let database = try unchangedEnvironment() { return database }
+    let own = current.withLock { $0?.state == nil ? $0?.database : nil }
     do throws(BlobStorageError) {
-      if let environment = try adopt(isAlone: false) { return environment }
+      if let database = try adopt(isAlone: false) { return database }
     } catch {
       guard own != nil, error.code == .catalogDamaged else { throw error }
     }
@@ -179,31 +179,31 @@ extension Catalog {
     throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use: try again.")
   }
 
-  /// The environment in use, opened again if another process has rebuilt it. The lock is held.
-  func environmentLocked() throws(BlobStorageError) -> Environment {
-    if let environment = try unchangedEnvironment() { return environment }
-    if let environment = try adopt(isAlone: false) { return environment }
+  /// The database in use, opened again if another process has rebuilt it. The lock is held.
+  func databaseLocked() throws(BlobStorageError) -> Database {
+    if let database = try unchangedEnvironment() { return database }
+    if let database = try adopt(isAlone: false) { return database }
     throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use: try again.")
   }
 
-  /// The environment, if `state` is the one that was read last.
-  func unchangedEnvironment() throws(BlobStorageError) -> Environment? {
+  /// The database, if `state` is the one that was read last.
+  func unchangedEnvironment() throws(BlobStorageError) -> Database? {
     guard let current = current.withLock({ $0 }) else {
       throw BlobStorageError(.closed, "The store was closed.")
     }
-    guard let state = current.state else { return isReadOnly ? current.environment : nil }
+    guard let state = current.state else { return isReadOnly ? current.database : nil }
     try openLive(mayCreate: false)
     let table = live.table
     let stateCount = table?.catalogCount
     if let known = current.stateCount, known.table === table, try isUnchanged(known) {
-      return current.environment
+      return current.database
     }
-    guard try state.file.status().linkCount > 0, !(try current.environment.isSuperseded()) else {
+    guard try state.file.status().linkCount > 0, !(try current.database.isSuperseded()) else {
       return nil
     }
     let known = table.flatMap { table in stateCount.map { StateCount(table: table, count: $0) } }
     self.current.withLock { if $0?.generation == current.generation { $0?.stateCount = known } }
-    return current.environment
+    return current.database
   }
 
   /// Whether no process has replaced `state` since. Mostly costs no system call.
@@ -227,19 +227,19 @@ extension Catalog {
   /// Opens the generation that `state` names; nil if it cannot be used. Needs no lock.
   ///
   /// - Parameter isAlone: whether `lock` is held exclusively.
-  func adopt(isAlone: Bool) throws(BlobStorageError) -> Environment? {
+  func adopt(isAlone: Bool) throws(BlobStorageError) -> Database? {
     var last: String?
     while let found = try readState(), let state = try trusted(found, isAlone: isAlone) {
       let generation = state.value.generation
       if let known = current.withLock({ $0 }), known.generation == generation,
-        !(try known.environment.isSuperseded())
+        !(try known.database.isSuperseded())
       {
         current.withLock { $0?.state = state }
-        return known.environment
+        return known.database
       }
-      if let state = try verified(state, isAlone: isAlone), let environment = try opened(generation) {
-        use(Current(environment: environment, generation: generation, state: state))
-        return environment
+      if let state = try verified(state, isAlone: isAlone), let database = try opened(generation) {
+        use(Current(database: database, generation: generation, state: state))
+        return database
       }
       // Either it was replaced and `state` names another by now, or it is missing.
       if last == generation { return nil }
@@ -248,36 +248,36 @@ extension Catalog {
     return nil
   }
 
-  /// The environment of a generation; nil when it is not there.
-  func opened(_ generation: String) throws(BlobStorageError) -> Environment? {
+  /// The database of a generation; nil when it is not there.
+  func opened(_ generation: String) throws(BlobStorageError) -> Database? {
     let place = folder.entry(generation)
     guard try files.status(of: place)?.kind == .directory,
-      try files.status(of: database(generation))?.kind == .regular
+      try files.status(of: databaseFile(generation))?.kind == .regular
     else { return nil }
-    let environment: Environment
+    let database: Database
     do {
-      environment = try SharedEnvironments.open(place, for: self)
+      database = try SharedDatabases.open(place, for: self)
     } catch {
       guard error.isMissingName else { throw error }
       return nil
     }
-    if try environment.isSuperseded() { return nil }
-    let (storeID, root) = try environment.read { (transaction) throws(BlobStorageError) in
+    if try database.isSuperseded() { return nil }
+    let (storeID, root) = try database.read { (transaction) throws(BlobStorageError) in
       (
         try transaction.value(.meta, Array("store".utf8)).map { Array($0) },
-        try transaction.value(.meta, Environment.outerRowsKey).map { Array($0) }
+        try transaction.value(.meta, Database.outerRowsKey).map { Array($0) }
       )
     }
     guard storeID == store.storeID else {
       throw BlobStorageError(.catalogDamaged, "The catalog belongs to another store.")
     }
-    if let root, environment.outerRows == nil {
+    if let root, database.outerRows == nil {
       guard let outerRowsSource else {
         throw BlobStorageError(.catalogDamaged, "The catalog relies on rows that are not in the store.")
       }
-      environment.setOuterRows(try outerRowsSource.open(root))
+      database.setOuterRows(try outerRowsSource.open(root))
     }
-    return environment
+    return database
   }
 
   /// Leaves the catalog clean if no other process uses it: on the medium, and with its checksum in `state`.
@@ -293,21 +293,21 @@ extension Catalog {
     else { return }
     defer { unlock() }
     guard let state = try readState()?.value, state.clean == nil, state.generation == last.generation,
-      !(try last.environment.isSuperseded()), try isWorthChecking(last.environment)
+      !(try last.database.isSuperseded()), try isWorthChecking(last.database)
     else { return }
     do throws(BlobStorageError) {
       guard
-        try last.environment.read({ (transaction) throws(BlobStorageError) in
+        try last.database.read({ (transaction) throws(BlobStorageError) in
           try transaction.countsOnMediumOnly(forcesSealed: tails != nil)
         })
       else { return }
       var generation = state.generation
-      if let compact = compacted(last.environment) {
+      if let compact = compacted(last.database) {
         generation = compact
       } else {
-        try last.environment.synchronize()
+        try last.database.synchronize()
       }
-      let file = try files.open(database(generation), .read)
+      let file = try files.open(databaseFile(generation), .read)
       defer { file.close() }
       _ = try writeState(
         CatalogState(
@@ -325,8 +325,8 @@ extension Catalog {
   ///
   /// Without the checksum the next boot rebuilds the catalog, which costs about 5 µs a chunk. Reading costs at most a
   /// twentieth of the time that the catalog was open for, if a GiB takes a second.
-  private func isWorthChecking(_ environment: Environment) throws(BlobStorageError) -> Bool {
-    let byteCount = try environment.byteCount()
+  private func isWorthChecking(_ database: Database) throws(BlobStorageError) -> Bool {
+    let byteCount = try database.byteCount()
     let now = PassingTime.coarseMilliseconds()
     return byteCount <= Self.checkedByteCount
       || now >= openedAt && Int64(now - openedAt) >= byteCount / (50 << 10)

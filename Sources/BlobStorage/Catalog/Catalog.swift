@@ -53,9 +53,9 @@ package final class Catalog: Sendable {
   /// Whether dead writers' packs must still be recovered: another process held `lock`.
   let mustRecover = Atomic<Bool>(true)
 
-  /// The environment in use.
+  /// The database in use.
   struct Current: Sendable {
-    var environment: Environment
+    var database: Database
     var generation: String
     /// The `state` that named it; nil for a private catalog.
     var state: OpenState?
@@ -63,7 +63,7 @@ package final class Catalog: Sendable {
     var stateCount: StateCount?
   }
 
-  /// Uses another environment from now on. The one before may close here, so the closure hands it out.
+  /// Uses another database from now on. The one before may close here, so the closure hands it out.
   func use(_ new: Current) {
     _ = current.withLock { current -> Current? in
       defer { current = new }
@@ -88,7 +88,7 @@ package final class Catalog: Sendable {
   let clock: WallClock
   /// What is done before it is rebuilt while it is in use, and needs no lock.
   let prepare: @Sendable () throws(BlobStorageError) -> Void
-  /// What rebuilds it: fills an empty environment from the packs.
+  /// What rebuilds it: fills an empty database from the packs.
   let fill: Fill
   /// Opens the rows that it relies on besides its own; nil if it has all rows itself.
   let outerRowsSource: (any OuterRowsSource)?
@@ -96,10 +96,10 @@ package final class Catalog: Sendable {
   let patienceSeconds: Double
   /// How long a commit waits for another process's commit to the same key.
   let stripePatienceSeconds: Double
-  package typealias Fill = @Sendable (Environment, _ mends: Bool) throws(BlobStorageError) -> Void
+  package typealias Fill = @Sendable (Database, _ mends: Bool) throws(BlobStorageError) -> Void
   package typealias Recovery =
     @Sendable (
-      Environment, _ willWrite: () throws(BlobStorageError) -> Void
+      Database, _ willWrite: () throws(BlobStorageError) -> Void
     ) throws(BlobStorageError) -> Void
   let recoverDeadPacks: Recovery
 
@@ -171,13 +171,13 @@ package final class Catalog: Sendable {
       for _ in 0..<100_000 {
         let table = live.table
         let catalogCount = table?.catalogCount ?? 0
-        let environment = try environment()
+        let database = try database()
         // Nil if another thread changed to another catalog meanwhile.
-        let hasState = current.withLock { $0?.environment === environment ? $0?.state != nil : nil }
+        let hasState = current.withLock { $0?.database === database ? $0?.state != nil : nil }
         guard let hasState, live.table === table else { continue }
-        let outcome = try environment.read { (snapshot) throws(BlobStorageError) -> T? in
+        let outcome = try database.read { (snapshot) throws(BlobStorageError) -> T? in
           guard let tails, let table, hasState else { return try body(snapshot) }
-          guard let view = try tails.view(snapshot, of: environment, table, catalogCount: catalogCount) else {
+          guard let view = try tails.view(snapshot, of: database, table, catalogCount: catalogCount) else {
             return nil
           }
           return try body(view)
@@ -197,13 +197,13 @@ package final class Catalog: Sendable {
   package func readAtOnce<T>(
     _ body: (ReadTransaction) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
-    let now = current.withLock { $0.map { ($0.environment, $0.stateCount) } }
-    guard let tails, let (environment, stateCount) = now, let stateCount, try isUnchanged(stateCount) else {
+    let now = current.withLock { $0.map { ($0.database, $0.stateCount) } }
+    guard let tails, let (database, stateCount) = now, let stateCount, try isUnchanged(stateCount) else {
       return nil
     }
-    return try environment.read { (snapshot) throws(BlobStorageError) -> T? in
+    return try database.read { (snapshot) throws(BlobStorageError) -> T? in
       let view = try tails.view(
-        snapshot, of: environment, stateCount.table, catalogCount: stateCount.count, isAtOnce: true)
+        snapshot, of: database, stateCount.table, catalogCount: stateCount.count, isAtOnce: true)
       return try view.map { (view) throws(BlobStorageError) in try body(view) }
     }
   }
@@ -212,7 +212,7 @@ package final class Catalog: Sendable {
   func readSettled<T>(
     _ body: (ReadTransaction) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
-    try mended(isPatient: false) { () throws(BlobStorageError) in try environment().read(body) }
+    try mended(isPatient: false) { () throws(BlobStorageError) in try database().read(body) }
   }
 
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
@@ -255,9 +255,9 @@ package final class Catalog: Sendable {
   ) throws(BlobStorageError) -> T {
     try inTurn { () throws(BlobStorageError) in
       defer { unlock() }
-      let environment = try lockedToWrite()
+      let database = try lockedToWrite()
       do throws(BlobStorageError) {
-        let result = try settlingFirst(environment, body, undo)
+        let result = try settlingFirst(database, body, undo)
         done()
         changeSignal.send()
         return result
@@ -269,12 +269,12 @@ package final class Catalog: Sendable {
   }
 
   private func settlingFirst<T>(
-    _ environment: Environment, _ body: (WriteTransaction) throws(BlobStorageError) -> T,
+    _ database: Database, _ body: (WriteTransaction) throws(BlobStorageError) -> T,
     _ undo: (BlobStorageError) -> Void
   ) throws(BlobStorageError) -> T {
-    guard let tails, let table = live.table else { return try environment.write(body) }
+    guard let tails, let table = live.table else { return try database.write(body) }
     do throws(BlobStorageError) {
-      let result = try environment.write { (transaction) throws(BlobStorageError) in
+      let result = try database.write { (transaction) throws(BlobStorageError) in
         try tails.settle(transaction, table)
         return try body(transaction)
       }
@@ -289,7 +289,7 @@ package final class Catalog: Sendable {
     var count = 1_000
     while true {
       do throws(BlobStorageError) {
-        let isAll = try environment.write { (transaction) throws(BlobStorageError) in
+        let isAll = try database.write { (transaction) throws(BlobStorageError) in
           try tails.settle(transaction, table, atMost: count)
         }
         if isAll { break }
@@ -299,7 +299,7 @@ package final class Catalog: Sendable {
       }
     }
     tails.resetCounts()
-    return try environment.write(body)
+    return try database.write(body)
   }
 
   /// Applies all tails to the catalog.
@@ -308,19 +308,19 @@ package final class Catalog: Sendable {
     try write { _ in }
   }
 
-  /// The environment in use, after `state` says that it is written to. Returns with `lock` held.
-  func lockedToWrite() throws(BlobStorageError) -> Environment {
+  /// The database in use, after `state` says that it is written to. Returns with `lock` held.
+  func lockedToWrite() throws(BlobStorageError) -> Database {
     if isReadOnly { throw refused() }
     try becomeUser(wait: true)
     if mustRecover.load(ordering: .relaxed), try lock(.exclusive, wait: false) {
-      try recoverLocked(try environmentLocked())
+      try recoverLocked(try databaseLocked())
     }
     _ = try lock(.shared, wait: true)
-    let environment = try environmentLocked()
-    if current.withLock({ $0?.state?.value.clean == nil }) { return environment }
+    let database = try databaseLocked()
+    if current.withLock({ $0?.state?.value.clean == nil }) { return database }
     // No process writes, so the exclusive lock is soon free.
     _ = try lock(.exclusive, wait: true)
-    let marked = try environmentLocked()
+    let marked = try databaseLocked()
     try markWritten()
     return marked
   }
@@ -334,7 +334,7 @@ package final class Catalog: Sendable {
   func claimSlot(_ pack: PackName) throws(BlobStorageError) -> LiveTable.Slot? {
     guard let live = live.table else { return nil }
     if let slot = try live.claim(pack) { return slot }
-    try reap(try environment())
+    try reap(try database())
     return try live.claim(pack)
   }
 
@@ -378,7 +378,7 @@ package final class Catalog: Sendable {
   ) throws(BlobStorageError) {
     if isReadOnly { return try makeOwn() }
     let before = generation
-    if let outer = current.withLock({ $0?.environment.outerRows }), outer.isDamaged { outer.distrust() }
+    if let outer = current.withLock({ $0?.database.outerRows }), outer.isDamaged { outer.distrust() }
     try prepare()
     try inTurn { () throws(BlobStorageError) in
       defer { unlock() }
@@ -398,19 +398,19 @@ package final class Catalog: Sendable {
 
   /// Fills a second, temporary catalog, and calls `body` with the one in use and with that.
   package func withSecond(
-    fill: (Environment) throws(BlobStorageError) -> Void,
-    _ body: (_ inUse: Environment, _ second: Environment) throws(BlobStorageError) -> Void
+    fill: (Database) throws(BlobStorageError) -> Void,
+    _ body: (_ inUse: Database, _ second: Database) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     try settle()
-    let inUse = try environment()
-    let second = try Environment.temporary(for: self)
+    let inUse = try database()
+    let second = try Database.temporary(for: self)
     try fill(second)
     try body(inUse, second)
   }
 
   /// Runs `body` while no process writes to the catalog or opens it.
   package func maintain(
-    _ body: (Environment) throws(BlobStorageError) -> Void
+    _ body: (Database) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     try mended { () throws(BlobStorageError) in
       try inTurn { () throws(BlobStorageError) in
@@ -418,12 +418,12 @@ package final class Catalog: Sendable {
         _ = try lock(.exclusive, wait: true)
         defer { unlock() }
         try becomeUser(wait: true)
-        let environment = try environmentLocked()
+        let database = try databaseLocked()
         try markWritten()
         mustRecover.store(false, ordering: .relaxed)
-        try body(environment)
+        try body(database)
         endReplacement()
-        try reap(environment)
+        try reap(database)
       }
     }
   }
@@ -448,7 +448,7 @@ package final class Catalog: Sendable {
 
   /// Bytes of the medium that it takes.
   package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
-    try mended { () throws(BlobStorageError) in try environment().byteCount() }
+    try mended { () throws(BlobStorageError) in try database().byteCount() }
   }
 
   /// All packs, in the order in which this catalog came to know them.
@@ -466,7 +466,7 @@ package final class Catalog: Sendable {
 
   /// Clears the places of readers whose process died.
   package func clearDeadReaders() throws(BlobStorageError) {
-    try mended { () throws(BlobStorageError) in try environment().clearDeadReaders() }
+    try mended { () throws(BlobStorageError) in try database().clearDeadReaders() }
   }
 
   func unlock() {

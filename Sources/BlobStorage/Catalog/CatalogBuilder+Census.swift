@@ -48,10 +48,10 @@ extension CatalogBuilder {
 
   /// Applies a pack that has lost records at its end since it was sealed; false for any other.
   func applyIfCutShort(
-    _ name: PackName, _ census: Census, into environment: Environment
+    _ name: PackName, _ census: Census, into database: Database
   ) throws(BlobStorageError) -> Bool {
     guard let sealedAt = census.pack(name)?.recordsEnd, try isCutShort(name, sealedAt) else { return false }
-    try applyCutShort(name, into: environment)
+    try applyCutShort(name, into: database)
     return true
   }
 
@@ -78,9 +78,9 @@ extension CatalogBuilder {
   /// Whether a dead writer's pack lacks records that were promised to be on the medium. No crash leaves it so while the
   /// catalog is one to trust: the pack was cut, or an older copy was put back. Then the census says from now on where its
   /// records ended.
-  func isPromiseBroken(_ name: PackName, _ environment: Environment) throws(BlobStorageError) -> Bool {
+  func isPromiseBroken(_ name: PackName, _ database: Database) throws(BlobStorageError) -> Bool {
     // No durable call has returned for what a failed sync lost.
-    let row = try environment.packRow(name)
+    let row = try database.packRow(name)
     guard backend.isDurableOnceSynced, row?.isPoisoned != true else { return false }
     // What was published in this boot stays until the next, also if the catalog does not know the pack yet. A length that
     // was changed since is invalid, and proves no loss.
@@ -92,10 +92,10 @@ extension CatalogBuilder {
   }
 
   /// Applies the records that a shortened pack still has, and leaves the file as it is.
-  func applyCutShort(_ name: PackName, into environment: Environment) throws(BlobStorageError) {
-    guard try apply(name, into: environment) != nil else { return }
+  func applyCutShort(_ name: PackName, into database: Database) throws(BlobStorageError) {
+    guard try apply(name, into: database) != nil else { return }
     logger.error("Pack \(name) is shorter than when it was sealed.")
-    _ = try environment.write { (transaction) throws(BlobStorageError) in
+    _ = try database.write { (transaction) throws(BlobStorageError) in
       try transaction.updatePack(name) { row in
         row.isSealed = true
         row.isDamaged = true
@@ -200,24 +200,24 @@ extension CatalogBuilder {
   /// Fills an empty catalog from the published packs that this machine knows of, except those that lie here too. The
   /// catalog is extended by the others later.
   func fillFromPublished(
-    _ environment: Environment, except local: Set<PackName>
+    _ database: Database, except local: Set<PackName>
   ) throws(BlobStorageError) {
     for name in try backend.knownPackNames().sorted() where !local.contains(name) {
       // Removed since it was heard of: what is needed of it lies in another.
       guard let file = try backend.openPack(name) else { continue }
       defer { file.close() }
       do throws(BlobStorageError) {
-        guard try apply(name, file, into: environment) != nil else { continue }
+        guard try apply(name, file, into: database) != nil else { continue }
       } catch {
         guard error.code == .packGone else { throw error }
         continue
       }
       let byteCount = try file.status().byteCount
-      try environment.write { (transaction) throws(BlobStorageError) in
+      try database.write { (transaction) throws(BlobStorageError) in
         try Self.markPublished(name, byteCount: byteCount, in: transaction)
       }
     }
-    try environment.write { (transaction) throws(BlobStorageError) in
+    try database.write { (transaction) throws(BlobStorageError) in
       try Self.condemnUncounted(backend, in: transaction)
     }
   }

@@ -33,7 +33,7 @@ package struct CatalogBuilder: Sendable {
   }
 
   /// Fills a private catalog from all packs, and leaves the packs as they are.
-  package func look(_ environment: Environment) throws(BlobStorageError) {
+  package func look(_ database: Database) throws(BlobStorageError) {
     // A collection may copy records into packs that come after the first listing.
     var known: Set<PackName> = []
     while true {
@@ -41,7 +41,7 @@ package struct CatalogBuilder: Sendable {
       if names.isEmpty { return }
       let census = try backend.census.read()
       for name in names {
-        if try applyIfCutShort(name, census, into: environment) { continue }
+        if try applyIfCutShort(name, census, into: database) { continue }
         guard let file = try backend.openPack(name) else { continue }
         defer { file.close() }
         let isAbandoned = try file.lock(.shared, wait: false)
@@ -49,37 +49,37 @@ package struct CatalogBuilder: Sendable {
         // A private catalog never learns of the rest.
         if !isAbandoned, let entry, !entry.isValid { throw Tails.unreadable(entry, from: 0) }
         _ = try apply(
-          name, file, into: environment,
-          upTo: isAbandoned ? try tornTail(name, file, environment) : entry?.published)
+          name, file, into: database,
+          upTo: isAbandoned ? try tornTail(name, file, database) : entry?.published)
       }
     }
   }
 
   /// Fills an empty catalog from all packs that are known of here.
-  package func fill(_ environment: Environment) throws(BlobStorageError) {
+  package func fill(_ database: Database) throws(BlobStorageError) {
     var adopted: Set<PackName> = []
-    do throws(BlobStorageError) { adopted = try outerRowsSource?.adopt(into: environment) ?? [] } catch {
+    do throws(BlobStorageError) { adopted = try outerRowsSource?.adopt(into: database) ?? [] } catch {
       guard error.code == .catalogDamaged || error.code == .corrupted else { throw error }
       logger.warning("The store's index is damaged.", metadata: ["reason": "\(error.message)"])
     }
     let names = try backend.localPackNames().live
     let census = try backend.census.read()
-    for name in names { try add(name, census, into: environment) }
-    try fillFromPublished(environment, except: adopted.union(names))
+    for name in names { try add(name, census, into: database) }
+    try fillFromPublished(database, except: adopted.union(names))
   }
 
   /// Fills an empty catalog from the packs of a folder as they are now; unlike `fill` it changes no pack.
-  package func fillWithoutRecovery(_ environment: Environment) throws(BlobStorageError) {
-    for name in try backend.packNames().live { _ = try apply(name, into: environment) }
+  package func fillWithoutRecovery(_ database: Database) throws(BlobStorageError) {
+    for name in try backend.packNames().live { _ = try apply(name, into: database) }
   }
 
   /// Applies a pack as it is; nil when it is not there, or is not one of this store.
   func apply(
-    _ name: PackName, into environment: Environment
+    _ name: PackName, into database: Database
   ) throws(BlobStorageError) -> PackScanner.Outcome? {
     guard let file = try backend.openPack(name) else { return nil }
     defer { file.close() }
-    return try apply(name, file, into: environment)
+    return try apply(name, file, into: database)
   }
 
   /// Applies the packs that a usable catalog does not know or that a dead writer left open.
@@ -88,10 +88,10 @@ package struct CatalogBuilder: Sendable {
   ///
   /// - Throws: `catalogDamaged` when the catalog knows a pack that is not there and need not be.
   package func recoverDeadPacks(
-    _ environment: Environment, willWrite: () throws(BlobStorageError) -> Void
+    _ database: Database, willWrite: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     let names = try backend.localPackNames()
-    let rows = try environment.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
+    let rows = try database.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
     let known = Dictionary(rows.map { ($0.row.name, $0.row) }, uniquingKeysWith: { first, _ in first })
     let present = Set(names.live).union(names.retired)
     // On a full disk the file of a retired pack may have gone before its records: the next collection takes care of it.
@@ -109,20 +109,20 @@ package struct CatalogBuilder: Sendable {
       defer { file.close() }
       if !hasWritten { try willWrite() }
       hasWritten = true
-      if try !applyIfCutShort(name, census, into: environment) {
-        try recover(name, file, into: environment)
+      if try !applyIfCutShort(name, census, into: database) {
+        try recover(name, file, into: database)
       }
     }
   }
 
   private func add(
-    _ name: PackName, _ census: Census, into environment: Environment
+    _ name: PackName, _ census: Census, into database: Database
   ) throws(BlobStorageError) {
-    if try applyIfCutShort(name, census, into: environment) { return }
+    if try applyIfCutShort(name, census, into: database) { return }
     if let file = try backend.adoptPack(name) {
       defer { file.close() }
       if try PackScanner(file: file, name: name, codecs: codecs, store: store).trailer() == nil {
-        try recover(name, file, into: environment)
+        try recover(name, file, into: database)
         return
       }
     }
@@ -139,36 +139,36 @@ package struct CatalogBuilder: Sendable {
         if try scanner.scan({ _ in }).endOffset == entry.published { end = entry.published }
       }
     }
-    _ = try apply(name, file, into: environment, upTo: end)
+    _ = try apply(name, file, into: database, upTo: end)
   }
 
   /// Applies what is whole in a dead writer's pack, cuts off its torn tail and seals it. Its lock is held.
-  private func recover(_ name: PackName, _ file: any File, into environment: Environment)
+  private func recover(_ name: PackName, _ file: any File, into database: Database)
     throws(BlobStorageError)
   {
-    if try isPromiseBroken(name, environment) {
-      guard let outcome = try apply(name, file, into: environment), outcome.gaps.isEmpty else { return }
+    if try isPromiseBroken(name, database) {
+      guard let outcome = try apply(name, file, into: database), outcome.gaps.isEmpty else { return }
       // The missing records were only in a tail. No view may wait for them.
-      return try applyCutShort(name, into: environment)
+      return try applyCutShort(name, into: database)
     }
-    let tail = try tornTail(name, file, environment)
+    let tail = try tornTail(name, file, database)
     if let tail {
       logger.warning(
         "Pack \(name) was not synced from \(tail) on when its writer ended: that part is cut off.")
       try file.truncate(to: tail)
     }
-    guard let outcome = try apply(name, file, into: environment, notesSeal: false) else { return }
-    if outcome.endOffset < (try environment.packRow(name)?.appliedByteCount ?? 0) {
+    guard let outcome = try apply(name, file, into: database, notesSeal: false) else { return }
+    if outcome.endOffset < (try database.packRow(name)?.appliedByteCount ?? 0) {
       throw Self.ahead(of: name)
     }
     guard outcome.gaps.isEmpty else { return }
     do throws(BlobStorageError) {
       let sealed =
         outcome.isSealed
-        ? try synchronizeAnew(file, rewrites: try environment.packRow(name)?.isPoisoned ?? false)
+        ? try synchronizeAnew(file, rewrites: try database.packRow(name)?.isPoisoned ?? false)
         : try PackRecovery.seal(file, outcome, codecs: codecs)
       try backend.synchronizeNames()
-      try environment.write { (transaction) throws(BlobStorageError) in
+      try database.write { (transaction) throws(BlobStorageError) in
         let isKnown = try transaction.updatePack(name) { row in
           row.isSealed = true
           row.isPoisoned = false
@@ -180,7 +180,7 @@ package struct CatalogBuilder: Sendable {
     } catch {
       if error.code == .poisoned {
         // A second sync would succeed, whatever this one lost: no writer may share the pack's records.
-        try environment.write { (transaction) throws(BlobStorageError) in try transaction.poison(name) }
+        try database.write { (transaction) throws(BlobStorageError) in try transaction.poison(name) }
       }
       // All records have been applied; the rest can wait for the next opening. Discarding the catalog here would also
       // discard the note of the failed sync.
@@ -210,7 +210,7 @@ package struct CatalogBuilder: Sendable {
   /// missing, so none of them counts. A hole in what was synced is damage, and what is whole behind it stays: commit
   /// records say how much was synced when they were written.
   private func tornTail(
-    _ name: PackName, _ file: any File, _ environment: Environment
+    _ name: PackName, _ file: any File, _ database: Database
   ) throws(BlobStorageError) -> Int64? {
     let scanner = try PackScanner(file: file, name: name, codecs: codecs, store: store)
     var syncedByteCount: Int64 = 0
@@ -222,7 +222,7 @@ package struct CatalogBuilder: Sendable {
       else {
         return nil
       }
-      guard try environment.packRow(name)?.appliedByteCount ?? 0 > hole.lowerBound else {
+      guard try database.packRow(name)?.appliedByteCount ?? 0 > hole.lowerBound else {
         return hole.lowerBound
       }
       // The records were applied and then lost. Changed bytes are damage instead: the records behind them stay.
@@ -263,7 +263,7 @@ package struct CatalogBuilder: Sendable {
   ///   - notesSeal: false if the caller has yet to sync the pack. A pack that is noted as sealed is never looked at
   ///     again.
   func apply(
-    _ name: PackName, _ file: any File, into environment: Environment, notesSeal: Bool = true,
+    _ name: PackName, _ file: any File, into database: Database, notesSeal: Bool = true,
     upTo end: Int64? = nil
   ) throws(BlobStorageError) -> PackScanner.Outcome? {
     let scanner = try PackScanner(file: file, name: name, codecs: codecs, store: store, upTo: end)
@@ -274,11 +274,11 @@ package struct CatalogBuilder: Sendable {
         throw BlobStorageError(.corrupted, "The file of pack \(name) holds a pack of another store.")
       }
     } catch {
-      try addUnreadable(name, error, in: environment)
+      try addUnreadable(name, error, in: database)
       return nil
     }
     var row = PackRow(name: name, created: header.created)
-    let number = try environment.write { (transaction) throws(BlobStorageError) in
+    let number = try database.write { (transaction) throws(BlobStorageError) in
       if let known = try transaction.pack(name) {
         row = known.row
         return known.number
@@ -291,10 +291,10 @@ package struct CatalogBuilder: Sendable {
       guard record.offset >= row.appliedByteCount else { return }
       batch.append(record)
       if batch.count >= recordCountOfBatch {
-        try apply(&batch, number, &row, in: environment)
+        try apply(&batch, number, &row, in: database)
       }
     }
-    try apply(&batch, number, &row, in: environment)
+    try apply(&batch, number, &row, in: database)
     if outcome.endOffset < knownByteCount {
       // Records that the catalog has were there: this is damage, no tail that was torn.
       outcome.gaps.append(outcome.endOffset..<knownByteCount)
@@ -309,19 +309,19 @@ package struct CatalogBuilder: Sendable {
       logger.error("Pack \(name) is damaged from \(gap.lowerBound) to \(gap.upperBound).")
     }
     let final = row
-    try environment.write { (transaction) throws(BlobStorageError) in
+    try database.write { (transaction) throws(BlobStorageError) in
       try transaction.setPackRow(number, final)
     }
     return outcome
   }
 
   private func apply(
-    _ batch: inout [PackRecord], _ number: UInt32, _ row: inout PackRow, in environment: Environment
+    _ batch: inout [PackRecord], _ number: UInt32, _ row: inout PackRow, in database: Database
   ) throws(BlobStorageError) {
     guard !batch.isEmpty else { return }
     let records = batch
     var changed = row
-    try environment.write { (transaction) throws(BlobStorageError) in
+    try database.write { (transaction) throws(BlobStorageError) in
       for record in records {
         // Behind a gap the records go on further on.
         changed.appliedByteCount = record.offset
@@ -335,11 +335,11 @@ package struct CatalogBuilder: Sendable {
 
   /// A pack whose very header cannot be read still keeps gc from removing anything: refs may be in it.
   private func addUnreadable(
-    _ name: PackName, _ error: BlobStorageError, in environment: Environment
+    _ name: PackName, _ error: BlobStorageError, in database: Database
   ) throws(BlobStorageError) {
     guard backend.isDamage(error) else { throw error }
     logger.error("Pack \(name) cannot be read.", metadata: ["reason": "\(error.message)"])
-    try environment.write { (transaction) throws(BlobStorageError) in
+    try database.write { (transaction) throws(BlobStorageError) in
       let isKnown = try transaction.updatePack(name) { row in
         row.isDamaged = true
         row.hasLostRecords = !row.isSealed

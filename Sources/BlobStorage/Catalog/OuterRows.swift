@@ -27,7 +27,7 @@ package protocol OuterRowsSource: Sendable {
   ///
   /// - Returns: the packs whose rows these are; none if there are no such rows.
   /// - Throws: `catalogDamaged` or `corrupted` when they cannot be used: the catalog is made without them.
-  func adopt(into environment: Environment) throws(BlobStorageError) -> Set<PackName>
+  func adopt(into database: Database) throws(BlobStorageError) -> Set<PackName>
 
   /// Opens the rows that a catalog relies on besides its own.
   ///
@@ -42,7 +42,7 @@ package protocol RowSteps {
   mutating func advance() throws(BlobStorageError)
 }
 
-extension Environment {
+extension Database {
   /// Where a catalog keeps the root of its outer rows.
   static let outerRowsKey = Array("index".utf8)
 
@@ -61,10 +61,10 @@ extension Environment {
 
 extension Catalog {
   /// The root of the outer rows that the catalog in use relies on; nil if it has all rows itself.
-  package func outerRoot() throws(BlobStorageError) -> [UInt8]? { try environment().outerRows?.root }
+  package func outerRoot() throws(BlobStorageError) -> [UInt8]? { try database().outerRows?.root }
 
   /// Bytes of the rows that the catalog has itself.
-  package func ownByteCount() throws(BlobStorageError) -> Int64 { try environment().byteCount() }
+  package func ownByteCount() throws(BlobStorageError) -> Int64 { try database().byteCount() }
 }
 
 extension Table {

@@ -52,7 +52,7 @@ struct PackedCursor {
     var group = MDB_val()
     // A table of one row has no such page.
     var found = MDB_val(mv_size: row.count, mv_data: UnsafeMutableRawPointer(mutating: row.baseAddress))
-    try Environment.check(mdb_cursor_get(handle, &group, &found, MDB_GET_MULTIPLE), "read")
+    try Database.check(mdb_cursor_get(handle, &group, &found, MDB_GET_MULTIPLE), "read")
     return UnsafeRawBufferPointer(start: found.mv_data, count: found.mv_size)
   }
 
@@ -61,7 +61,7 @@ struct PackedCursor {
     try remove(key(row))
     try Self.withGroup { (group) throws(BlobStorageError) in
       var added = MDB_val(mv_size: row.count, mv_data: UnsafeMutableRawPointer(mutating: row.baseAddress))
-      try Environment.check(mdb_cursor_put(handle, &group, &added, 0), "write to")
+      try Database.check(mdb_cursor_put(handle, &group, &added, 0), "write to")
     }
   }
 
@@ -69,7 +69,7 @@ struct PackedCursor {
   @discardableResult
   func remove(_ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
     guard try row(key) != nil else { return false }
-    try Environment.check(mdb_cursor_del(handle, 0), "write to")
+    try Database.check(mdb_cursor_del(handle, 0), "write to")
     return true
   }
 
@@ -84,7 +84,7 @@ struct PackedCursor {
 
   private func row(_ code: Int32, _ found: MDB_val) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
     if code == MDB_NOTFOUND { return nil }
-    try Environment.check(code, "read")
+    try Database.check(code, "read")
     guard found.mv_size > keyByteCount else {
       throw BlobStorageError(.catalogDamaged, "A row of the catalog's table \(table) is too short.")
     }

@@ -15,16 +15,16 @@ package enum Table: Int, CaseIterable, Sendable {
 /// Every value is guarded by 16 bits of CRC32C over key and value: what the medium changed is `catalogDamaged`.
 package class ReadTransaction {
   final let handle: OpaquePointer
-  final let environment: Environment
+  final let database: Database
   /// The rows that tails add.
   final let rows: TailRows?
   /// What owns the outer rows that were lent last.
   private final var lent: [AnyObject] = []
   private static let lentCountMax = 256
 
-  init(_ handle: OpaquePointer, of environment: Environment, rows: TailRows? = nil) {
+  init(_ handle: OpaquePointer, of database: Database, rows: TailRows? = nil) {
     self.handle = handle
-    self.environment = environment
+    self.database = database
     self.rows = rows
   }
 
@@ -32,14 +32,14 @@ package class ReadTransaction {
   final var id: Int { mdb_txn_id(handle) }
 
   /// The algorithm of all digests in the catalog.
-  package final var algorithm: BlobDigest.Algorithm { environment.algorithm }
+  package final var algorithm: BlobDigest.Algorithm { database.algorithm }
 
   /// The value that the outer rows have under `key`, if the database has neither a row nor a note that it was removed.
   /// Borrowed for as long as fewer than 256 others are.
   fileprivate final func outerValue(
     _ table: Table, _ key: UnsafeRawBufferPointer
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
-    guard table.hasOuterRows, let outer = environment.outerRows else { return nil }
+    guard table.hasOuterRows, let outer = database.outerRows else { return nil }
     if try isRemoved(table, key) { return nil }
     guard let (value, owner) = try outer.row(table, key) else { return nil }
     if lent.last !== owner {
@@ -52,9 +52,9 @@ package class ReadTransaction {
 
 extension ReadTransaction {
   /// The same snapshot with the rows that tails add.
-  func with(_ rows: TailRows) -> ReadTransaction { ReadTransaction(handle, of: environment, rows: rows) }
+  func with(_ rows: TailRows) -> ReadTransaction { ReadTransaction(handle, of: database, rows: rows) }
 
-  func number(of table: Table) -> MDB_dbi { environment.tables[table.rawValue] }
+  func number(of table: Table) -> MDB_dbi { database.tables[table.rawValue] }
 
   /// The value under `key`, borrowed until the next change in this transaction, or nil.
   package func value(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError)
@@ -87,7 +87,7 @@ extension ReadTransaction {
     var found = MDB_val()
     let code = mdb_get(handle, number(of: table), &keyValue, &found)
     if code == MDB_NOTFOUND { return nil }
-    try Environment.check(code, "read")
+    try Database.check(code, "read")
     return try Self.guarded(
       table, key, UnsafeRawBufferPointer(start: found.mv_data, count: found.mv_size))
   }
@@ -97,8 +97,8 @@ extension ReadTransaction {
     _ table: Table, _ body: (OpaquePointer) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     var cursor: OpaquePointer?
-    try Environment.check(mdb_cursor_open(handle, number(of: table), &cursor), "read")
-    guard let cursor else { throw Environment.failure(Environment.outOfMemory, "read") }
+    try Database.check(mdb_cursor_open(handle, number(of: table), &cursor), "read")
+    guard let cursor else { throw Database.failure(Database.outOfMemory, "read") }
     defer { mdb_cursor_close(cursor) }
     return try body(cursor)
   }
@@ -141,7 +141,7 @@ extension ReadTransaction {
   /// How many values the table holds in the database.
   package func count(_ table: Table) throws(BlobStorageError) -> Int {
     var statistics = MDB_stat()
-    try Environment.check(mdb_stat(handle, number(of: table), &statistics), "inspect")
+    try Database.check(mdb_stat(handle, number(of: table), &statistics), "inspect")
     guard let rows else { return statistics.ms_entries }
     var count = statistics.ms_entries
     let start = UnsafeRawBufferPointer(start: nil, count: 0)
@@ -174,7 +174,7 @@ extension ReadTransaction {
     _ table: Table, from start: UnsafeRawBufferPointer,
     _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    if table.hasOuterRows, let outer = environment.outerRows {
+    if table.hasOuterRows, let outer = database.outerRows {
       return try merge(table, outer, from: start, body)
     }
     try scanOwn(table, from: start, body)
@@ -320,7 +320,7 @@ extension ReadTransaction {
       var value = MDB_val()
       let code = mdb_cursor_get(handle, &key, &value, step)
       if code == MDB_NOTFOUND { return nil }
-      try Environment.check(code, "read")
+      try Database.check(code, "read")
       return (
         UnsafeRawBufferPointer(start: key.mv_data, count: key.mv_size),
         UnsafeRawBufferPointer(start: value.mv_data, count: value.mv_size)

@@ -11,8 +11,8 @@ struct SuspectChunks {
   /// What a catalog says of its own rows.
   ///
   /// - Complexity: looks at every chunk of the database.
-  init(in environment: Environment) throws(BlobStorageError) {
-    suspects = try environment.read { (transaction) throws(BlobStorageError) in
+  init(in database: Database) throws(BlobStorageError) {
+    suspects = try database.read { (transaction) throws(BlobStorageError) in
       guard try transaction.hasSuspects() else { return [] }
       var found: [(digest: BlobDigest, place: Place)] = []
       try transaction.forEachOwnChunk { (digest, row) in

@@ -44,7 +44,7 @@ package final class Tails: Sendable {
     var rows = TailRows()
     var isEmpty = true
     /// The snapshot that the rows belong to.
-    var environment: UInt64 = 0
+    var database: UInt64 = 0
     var snapshot = 0
     /// Whether the rows are complete; false after records were forgotten.
     var isMade = false
@@ -187,17 +187,17 @@ package final class Tails: Sendable {
   /// The view of a catalog snapshot; nil if the snapshot is too old, so that the caller takes a newer one.
   ///
   /// - Parameters:
-  ///   - catalogCount: the table's count of catalog replacements before the environment was chosen.
+  ///   - catalogCount: the table's count of catalog replacements before the database was chosen.
   ///   - isAtOnce: whether to return nil rather than to read what others have published.
   func view(
-    _ snapshot: ReadTransaction, of environment: Environment, _ live: LiveTable, catalogCount: UInt64,
+    _ snapshot: ReadTransaction, of database: Database, _ live: LiveTable, catalogCount: UInt64,
     isAtOnce: Bool = false
   ) throws(BlobStorageError) -> ReadTransaction? {
-    let place = environment.number
+    let place = database.number
     let (known, othersCount) = try state.withLock {
       (state) throws(BlobStorageError) -> (ReadTransaction?, UInt64) in
       let othersCount = live.publishCount &- state.ownCount
-      guard state.table === live, state.isMade, state.environment == place, state.snapshot == snapshot.id,
+      guard state.table === live, state.isMade, state.database == place, state.snapshot == snapshot.id,
         othersCount == state.othersCount || weaknesses.contains(.skipsExtending)
       else { return (nil, othersCount) }
       if state.isExtended {
@@ -211,7 +211,7 @@ package final class Tails: Sendable {
     // What was settled and freed since the snapshot would be missing, or recovered in a new catalog.
     func isNewest() throws(BlobStorageError) -> Bool {
       if weaknesses.contains(.viewsOldSnapshots) { return true }
-      return try environment.newestSnapshot() == snapshot.id && live.catalogCount == catalogCount
+      return try database.newestSnapshot() == snapshot.id && live.catalogCount == catalogCount
     }
     guard try isNewest() else { return nil }
     do throws(BlobStorageError) { for entry in entries { try fetch(entry, snapshot) } } catch {
@@ -240,11 +240,11 @@ package final class Tails: Sendable {
     _ state: inout State, _ snapshot: ReadTransaction, _ place: UInt64
   ) throws(BlobStorageError) -> Bool {
     // Records that a newer snapshot has were forgotten.
-    if state.environment == place, snapshot.id < state.snapshot { return false }
-    let isOther = !state.isMade || state.environment != place || state.snapshot != snapshot.id
+    if state.database == place, snapshot.id < state.snapshot { return false }
+    let isOther = !state.isMade || state.database != place || state.snapshot != snapshot.id
     // Until the end the rows are incomplete.
     state.isMade = false
-    (state.environment, state.snapshot) = (place, snapshot.id)
+    (state.database, state.snapshot) = (place, snapshot.id)
     if isOther {
       state.rows = TailRows()
       state.isEmpty = true

@@ -5,7 +5,7 @@ import CLMDB
 package final class WriteTransaction: ReadTransaction {
   /// Changes rows of tails over a snapshot.
   convenience init(_ rows: TailRows, over snapshot: ReadTransaction) {
-    self.init(snapshot.handle, of: snapshot.environment, rows: rows)
+    self.init(snapshot.handle, of: snapshot.database, rows: rows)
   }
 }
 
@@ -78,9 +78,9 @@ extension WriteTransaction {
     }
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
     var place = MDB_val(mv_size: byteCount + 2, mv_data: nil)
-    try Environment.check(
+    try Database.check(
       mdb_put(handle, number(of: table), &keyValue, &place, UInt32(MDB_RESERVE)), "write to")
-    guard let data = place.mv_data else { throw Environment.failure(Environment.outOfMemory, "write to") }
+    guard let data = place.mv_data else { throw Database.failure(Database.outOfMemory, "write to") }
     let value = UnsafeMutableRawBufferPointer(start: data, count: byteCount)
     fill(value)
     data.storeBytes(
@@ -100,7 +100,7 @@ extension WriteTransaction {
       rows.remove(table, key)
       return true
     }
-    guard table.hasOuterRows, let outer = environment.outerRows else { return try removeOwn(table, key) }
+    guard table.hasOuterRows, let outer = database.outerRows else { return try removeOwn(table, key) }
     // The note stays when the row is put again: what the database has counts first.
     let isOwn = try removeOwn(table, key)
     if try isRemoved(table, key) { return isOwn }
@@ -119,7 +119,7 @@ extension WriteTransaction {
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
     let code = mdb_del(handle, number(of: table), &keyValue, nil)
     if code == MDB_NOTFOUND { return false }
-    try Environment.check(code, "write to")
+    try Database.check(code, "write to")
     return true
   }
 
@@ -143,7 +143,7 @@ extension WriteTransaction {
   /// Advances the clock to the time of a stamp that was found, unless it lies too far ahead of the present. A single
   /// wrong stamp must not take the rest of the clock from every later one.
   package func raiseClock(_ time: UInt64) throws(BlobStorageError) {
-    if Stamp.isFarAhead(time, wallClock: environment.clock.now()) { return }
+    if Stamp.isFarAhead(time, wallClock: database.clock.now()) { return }
     try advanceClock(to: time)
   }
 

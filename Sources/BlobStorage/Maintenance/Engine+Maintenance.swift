@@ -37,8 +37,8 @@ extension Engine {
 
   /// Recovers the packs of dead writers.
   package func recoverDeadWriters() throws(BlobStorageError) {
-    try catalog.maintain { [builder] (environment) throws(BlobStorageError) in
-      try builder.recoverDeadPacks(environment) {}
+    try catalog.maintain { [builder] (database) throws(BlobStorageError) in
+      try builder.recoverDeadPacks(database) {}
     }
   }
 

@@ -192,8 +192,8 @@ extension Repairer {
     var isRestored = true
     let session = engine.newSession()
     do throws(BlobStorageError) {
-      try engine.catalog.withSecond { (environment) throws(BlobStorageError) in
-        try engine.builder.fillWithoutRecovery(environment)
+      try engine.catalog.withSecond { (database) throws(BlobStorageError) in
+        try engine.builder.fillWithoutRecovery(database)
       } _: { (known, packs) throws(BlobStorageError) in
         var last: [UInt8]?
         repeat {
@@ -217,7 +217,7 @@ extension Repairer {
 
   /// What is to be written for the keys of one page, and the page's last key; nil behind the last page.
   private static func page(
-    _ known: Environment, _ packs: Environment, after last: [UInt8]?
+    _ known: Database, _ packs: Database, after last: [UInt8]?
   ) throws(BlobStorageError) -> (records: [PackRecord.Content], end: [UInt8]?) {
     var records: [PackRecord.Content] = []
     var keyCount = 0
@@ -273,7 +273,7 @@ extension Repairer {
 
   /// Stores chunks again whose records the packs do not list any more, if they can still be read.
   private func restoreChunks(
-    _ known: Environment, _ packs: Environment, _ session: WriterSession
+    _ known: Database, _ packs: Database, _ session: WriterSession
   ) throws(BlobStorageError) {
     var last: BlobDigest?
     repeat {
@@ -304,7 +304,7 @@ extension Repairer {
 
   /// The same for manifests.
   private func restoreManifests(
-    _ known: Environment, _ packs: Environment, _ session: WriterSession
+    _ known: Database, _ packs: Database, _ session: WriterSession
   ) throws(BlobStorageError) {
     var missing: [BlobDigest] = []
     try known.read { (known) throws(BlobStorageError) in

@@ -244,7 +244,7 @@ package final class ChunkSource: Sendable {
   ) throws(BlobStorageError) -> Sight {
     guard let digest = try find(view) else { return .noDigest }
     guard let row = try view.chunkRow(digest) else { return .noChunk }
-    let number = PackFiles.Number(catalog: view.environment.number, pack: row.place.pack)
+    let number = PackFiles.Number(catalog: view.database.number, pack: row.place.pack)
     if let (pack, file) = packs.openFile(number) { return .chunk(digest, row, pack, number, file: file) }
     guard let pack = try view.packRow(row.place.pack) else { return .noChunk }
     return .chunk(digest, row, pack.name, number, file: nil)

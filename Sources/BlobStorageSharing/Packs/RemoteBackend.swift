@@ -433,12 +433,12 @@ extension RemoteBackend: OuterRowsSource {
     }
   }
 
-  package func adopt(into environment: Environment) throws(BlobStorageError) -> Set<PackName> {
+  package func adopt(into database: Database) throws(BlobStorageError) -> Set<PackName> {
     guard let root = foundIndex.withLock({ $0.take() }) else { return [] }
     let found = index.open(root)
     do throws(BlobStorageError) {
-      return try environment.adopt(found) { (transaction) throws(BlobStorageError) in
-        try transaction.adopt(found, clock: environment.clock)
+      return try database.adopt(found) { (transaction) throws(BlobStorageError) in
+        try transaction.adopt(found, clock: database.clock)
         return try Set(transaction.packRows().map(\.row.name))
       }
     } catch {

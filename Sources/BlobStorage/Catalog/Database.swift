@@ -7,10 +7,10 @@ import SystemPackage
 ///
 /// Transactions on it run on any thread. Readers share a gate that growing the map holds alone, because LMDB may
 /// move the map only while no transaction of the process is open. LMDB 0.9 manual, `mdb_env_set_mapsize`.
-package final class Environment: @unchecked Sendable {
+package final class Database: @unchecked Sendable {
   private static let count = Atomic<UInt64>(0)
-  /// Another one for each environment of the process.
-  let number = Environment.count.add(1, ordering: .relaxed).newValue
+  /// Another one for each database of the process.
+  let number = Database.count.add(1, ordering: .relaxed).newValue
   // Unchecked: the handle is only used under LMDB's own rules, which the gate keeps.
   let handle: OpaquePointer
   let tables: [MDB_dbi]
@@ -20,7 +20,7 @@ package final class Environment: @unchecked Sendable {
   private let dataFile: any File
   let pageByteCount: Int
   /// Nil for a private one.
-  private let place: SharedEnvironments.Place?
+  private let place: SharedDatabases.Place?
   private let folder: FilePath
   private let files: any FileSystem
   package let clock: WallClock
@@ -46,7 +46,7 @@ package final class Environment: @unchecked Sendable {
   ///
   /// - Throws: `catalogDamaged` when the file is not one that can be used.
   fileprivate init(
-    folder: FilePath, place: SharedEnvironments.Place?, files: any FileSystem, for catalog: Catalog
+    folder: FilePath, place: SharedDatabases.Place?, files: any FileSystem, for catalog: Catalog
   ) throws(BlobStorageError) {
     self.place = place
     self.folder = folder
@@ -54,22 +54,22 @@ package final class Environment: @unchecked Sendable {
     clock = catalog.clock
     algorithm = catalog.store.digestAlgorithm
     var handle: OpaquePointer?
-    try Environment.check(mdb_env_create(&handle), "create")
+    try Database.check(mdb_env_create(&handle), "create")
     guard let handle else { throw Self.failure(Self.outOfMemory, "create") }
     var opened = false
     defer { if !opened { mdb_env_close(handle) } }
-    try Environment.check(mdb_env_set_maxdbs(handle, UInt32(Table.allCases.count)), "set up")
-    try Environment.check(mdb_env_set_maxreaders(handle, 1_022), "set up")
-    try Environment.check(mdb_env_set_mapsize(handle, catalog.mapByteCount), "set up")
+    try Database.check(mdb_env_set_maxdbs(handle, UInt32(Table.allCases.count)), "set up")
+    try Database.check(mdb_env_set_maxreaders(handle, 1_022), "set up")
+    try Database.check(mdb_env_set_mapsize(handle, catalog.mapByteCount), "set up")
     try Self.allocateLock(folder.entry("lock.mdb"), files)
     // No syncs: power cuts are answered by rebuilding. No thread-local readers: pool threads share transactions.
     let flags = UInt32(MDB_NOSYNC | MDB_NOTLS | MDB_NORDAHEAD)
-    try Environment.check(mdb_env_open(handle, folder.string, flags, 0o600), "open")
+    try Database.check(mdb_env_open(handle, folder.string, flags, 0o600), "open")
     dataFile = try files.open(folder.entry("data.mdb"), .read)
     var information = MDB_envinfo()
     var statistics = MDB_stat()
-    try Environment.check(mdb_env_info(handle, &information), "inspect")
-    try Environment.check(mdb_env_stat(handle, &statistics), "inspect")
+    try Database.check(mdb_env_info(handle, &information), "inspect")
+    try Database.check(mdb_env_stat(handle, &statistics), "inspect")
     pageByteCount = Int(statistics.ms_psize)
     // A page beyond the end of the file would be a SIGBUS, not an error.
     guard Int64(information.me_last_pgno + 1) * Int64(pageByteCount) <= (try dataFile.status()).byteCount
@@ -78,7 +78,7 @@ package final class Environment: @unchecked Sendable {
     }
     var dead: Int32 = 0
     mdb_reader_check(handle, &dead)
-    do { tables = try Environment.openTables(handle) } catch {
+    do { tables = try Database.openTables(handle) } catch {
       throw Self.explained(error, folder, files, pageByteCount: pageByteCount)
     }
     self.handle = handle
@@ -86,14 +86,14 @@ package final class Environment: @unchecked Sendable {
   }
 
   /// An empty database without a name: it disappears with this object.
-  static func temporary(for catalog: Catalog) throws(BlobStorageError) -> Environment {
+  static func temporary(for catalog: Catalog) throws(BlobStorageError) -> Database {
     let files = SystemFiles()
     let folder = FilePath(FileManager.default.temporaryDirectory.path)
       .appending("blobstorage-" + Hex.text(randomUInt64()))
     try files.createDirectory(folder)
-    let outcome: Result<Environment, BlobStorageError>
+    let outcome: Result<Database, BlobStorageError>
     do throws(BlobStorageError) {
-      outcome = .success(try Environment(folder: folder, place: nil, files: files, for: catalog))
+      outcome = .success(try Database(folder: folder, place: nil, files: files, for: catalog))
     } catch { outcome = .failure(error) }
     for name in try files.list(folder) { try files.remove(folder.entry(name)) }
     try files.removeDirectory(folder)
@@ -104,11 +104,11 @@ package final class Environment: @unchecked Sendable {
     for spare in spareReaders.withLock({ $0 }) { mdb_txn_abort(spare.transaction) }
     mdb_env_close(handle)
     dataFile.close()
-    if let place { SharedEnvironments.closed(place) }
+    if let place { SharedDatabases.closed(place) }
   }
 
   /// Makes room for LMDB's table of readers before it is mapped: on a full disk, touching a page of it that was never
-  /// written would end the process. Another process that opens the environment now does the same.
+  /// written would end the process. Another process that opens the database now does the same.
   private static func allocateLock(_ path: FilePath, _ files: any FileSystem) throws(BlobStorageError) {
     let status = try files.status(of: path)
     guard status == nil || status?.kind == .regular else {
@@ -317,10 +317,10 @@ package final class Environment: @unchecked Sendable {
   }
 }
 
-/// The environments that this process has open: LMDB must not open one twice.
-enum SharedEnvironments {
-  private struct Weak: Sendable { weak var environment: Environment? }
-  /// An environment stays here until it has been closed.
+/// The databases that this process has open: LMDB must not open one twice.
+enum SharedDatabases {
+  private struct Weak: Sendable { weak var database: Database? }
+  /// A database stays here until it has been closed.
   private static let known = IOLock<[Place: Weak]>([:])
 
   /// Which folder it is, by whatever path.
@@ -329,28 +329,28 @@ enum SharedEnvironments {
     let inode: UInt64
   }
 
-  /// The environment in `folder`, which exists, shared by all of this process that ask for it.
-  static func open(_ folder: FilePath, for catalog: Catalog) throws(BlobStorageError) -> Environment {
+  /// The database in `folder`, which exists, shared by all of this process that ask for it.
+  static func open(_ folder: FilePath, for catalog: Catalog) throws(BlobStorageError) -> Database {
     guard let status = try catalog.files.status(of: folder) else {
       throw BlobStorageError(
         .catalogDamaged, "The catalog's folder is not there.", errno: Errno.noSuchFileOrDirectory.rawValue)
     }
     let place = Place(device: status.device, inode: status.inode)
     while true {
-      let environment = try known.withLock { (known) throws(BlobStorageError) -> Environment? in
-        // An entry without an environment is being closed on another thread.
+      let database = try known.withLock { (known) throws(BlobStorageError) -> Database? in
+        // An entry without a database is being closed on another thread.
         // The folder may have the inode of a removed one whose database is still open here.
-        if let entry = known[place], !(entry.environment?.isNameless ?? false) { return entry.environment }
-        let environment = try Environment(folder: folder, place: place, files: catalog.files, for: catalog)
-        known[place] = Weak(environment: environment)
-        return environment
+        if let entry = known[place], !(entry.database?.isNameless ?? false) { return entry.database }
+        let database = try Database(folder: folder, place: place, files: catalog.files, for: catalog)
+        known[place] = Weak(database: database)
+        return database
       }
-      if let environment { return environment }
+      if let database { return database }
       Thread.sleep(forTimeInterval: 0.000_2)
     }
   }
 
   fileprivate static func closed(_ place: Place) {
-    known.withLock { if $0[place]?.environment == nil { $0[place] = nil } }
+    known.withLock { if $0[place]?.database == nil { $0[place] = nil } }
   }
 }
