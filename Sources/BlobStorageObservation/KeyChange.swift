@@ -30,7 +30,7 @@ extension BlobStore {
   ///     store at once.
   /// - Throws: `closed`, `corrupted`; the sequence throws the same.
   /// - Complexity: each look reads a row for each pack, and the records that are new. Changes of other machines appear
-  ///   once this machine has caught up.
+  ///   once this machine has extended its catalog.
   public func changes(
     prefix: String = "", interval: Duration = .milliseconds(100)
   ) async throws(BlobStorageError) -> KeyChanges {

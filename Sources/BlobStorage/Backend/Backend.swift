@@ -35,6 +35,9 @@ package protocol Backend: Sendable {
   /// Begins to fetch parts of packs. A read of a part waits for it; a failure is told there.
   func prefetch(_ parts: [(file: any File, ranges: [Range<Int64>])])
 
+  /// Whether the medium has so much room that an open pack may take some before it needs it.
+  var hasRoomAhead: Bool { get }
+
   /// Creates a pack that begins with `header`, locked for as long as the file is open.
   ///
   /// - Throws: `io` when the name is taken.
@@ -89,5 +92,6 @@ extension Backend {
   package func prefetchFooters() throws(BlobStorageError) {}
   package func isCountedOn(_ name: PackName) -> Bool { true }
   package var readAheadCount: Int { 0 }
+  package var hasRoomAhead: Bool { true }
   package func prefetch(_ parts: [(file: any File, ranges: [Range<Int64>])]) {}
 }

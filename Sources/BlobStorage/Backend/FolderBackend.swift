@@ -26,6 +26,15 @@ package struct FolderBackend: Backend {
     self.weaknesses = weaknesses
   }
 
+  /// With less free room than this, nothing is taken ahead.
+  private static let freeByteCountMin: Int64 = 64 << 20
+
+  package var hasRoomAhead: Bool {
+    do throws(BlobStorageError) {
+      return try files.availableByteCount(at: folder) >= Self.freeByteCountMin
+    } catch { return false }
+  }
+
   package func packNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
     var live: [PackName] = []
     var retired: [PackName] = []

@@ -42,9 +42,10 @@ extension Catalog {
     }
   }
 
-  /// The damage that reads have found, as far as the catalog in use knows.
+  /// The damage that reads have found, as far as the catalog in use knows; nil in a folder, where a rebuild follows the
+  /// repair or the restored file that has ended the damage.
   func suspectChunks() -> SuspectChunks? {
-    guard let database = current.withLock({ $0?.database }) else { return nil }
+    guard outerRowsSource != nil, let database = current.withLock({ $0?.database }) else { return nil }
     do throws(BlobStorageError) {
       return try SuspectChunks(in: database)
     } catch {

@@ -168,7 +168,7 @@ extension Catalog {
   }
 
   func database() throws(BlobStorageError) -> Database {
-    if let database = try unchangedEnvironment() { return database }
+    if let database = try unchangedDatabase() { return database }
     let own = current.withLock { $0?.state == nil ? $0?.database : nil }
     do throws(BlobStorageError) {
       if let database = try adopt(isAlone: false) { return database }
@@ -181,13 +181,13 @@ extension Catalog {
 
   /// The database in use, opened again if another process has rebuilt it. The lock is held.
   func databaseLocked() throws(BlobStorageError) -> Database {
-    if let database = try unchangedEnvironment() { return database }
+    if let database = try unchangedDatabase() { return database }
     if let database = try adopt(isAlone: false) { return database }
     throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use: try again.")
   }
 
   /// The database, if `state` is the one that was read last.
-  func unchangedEnvironment() throws(BlobStorageError) -> Database? {
+  func unchangedDatabase() throws(BlobStorageError) -> Database? {
     guard let current = current.withLock({ $0 }) else {
       throw BlobStorageError(.closed, "The store was closed.")
     }

@@ -31,7 +31,7 @@ extension ReadTransaction {
     /// One more than the number of the log's last entry when the packs agreed with it, and ``nextPack`` then.
     package static let settledLog = Meta(key: "settledLog")
     package static let settledPack = Meta(key: "settledPack")
-    /// Whether any chunk was ever found damaged.
+    /// Whether any chunk was found damaged since the catalog was made.
     package static let hasSuspects = Meta(key: "hasSuspects")
     /// The last page of the file when it was last written anew in full pages, and the rows that it had.
     package static let fullPages = Meta(key: "fullPages")
@@ -322,7 +322,7 @@ extension ReadTransaction {
     }
   }
 
-  /// Whether any chunk was found damaged since the catalog was made, or before and is still.
+  /// Whether any chunk was found damaged since the catalog was made.
   package func hasSuspects() throws(BlobStorageError) -> Bool { try meta(.hasSuspects) != 0 }
 
   /// Whether a writer may rely on records in `pack`: it is there, and not about to go.
@@ -376,7 +376,7 @@ extension ReadTransaction {
   /// The chunk whose digest begins so, if it is there to be shared.
   private func chunk(_ prefix: [UInt8]) throws(BlobStorageError) -> (digest: BlobDigest, row: ChunkRow)? {
     var digest: BlobDigest?
-    // What has features here is in the database: a look into an index would cost a request.
+    // What has features here is in the database: a look into outer rows may cost a request.
     try scanOwn(.chunks, from: prefix) { (key, _) throws(BlobStorageError) in
       if key.count == BlobDigest.byteCount, key.starts(with: prefix) {
         digest = BlobDigest(algorithm: algorithm, bytes: key)

@@ -337,9 +337,11 @@ extension WriteTransaction {
   }
 
   /// Marks a chunk as damaged: the next put of the same bytes stores it again.
-  package func setSuspect(_ digest: BlobDigest, _ row: ChunkRow) throws(BlobStorageError) {
+  package func setSuspect(
+    _ digest: BlobDigest, _ row: ChunkRow, _ isSuspect: Bool = true
+  ) throws(BlobStorageError) {
     var suspect = row
-    suspect.isSuspect = true
+    suspect.isSuspect = isSuspect
     try setChunkRow(digest, suspect, insteadOf: row)
   }
 

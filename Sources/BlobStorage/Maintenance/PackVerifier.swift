@@ -109,7 +109,7 @@ struct PackVerifier {
       return
     }
     var remaining = records[...]
-    let check = RecordCheck(file, row.name, engine)
+    let check = try RecordCheck(file, row.name, engine)
     try engine.work.orderedMap(
       inFlightMax: engine.work.width * 2 + 1,
       next: { () throws(BlobStorageError) -> [PackRecord]? in
@@ -147,9 +147,12 @@ private struct RecordCheck {
   private let chunks: ChunkSource
   private let blobs: BlobSource
   private let keepsDamagedPacks: Bool
+  /// Whether reads have found damage that may have ended.
+  private let hasSuspects: Bool
   private var reader: RecordReader
 
-  init(_ file: any File, _ pack: PackName, _ engine: Engine) {
+  init(_ file: any File, _ pack: PackName, _ engine: Engine) throws(BlobStorageError) {
+    hasSuspects = try engine.catalog.read { (view) throws(BlobStorageError) in try view.hasSuspects() }
     self.file = file
     self.pack = pack
     chunks = engine.chunks
@@ -166,6 +169,7 @@ private struct RecordCheck {
       if let chunk = record.chunk {
         outcome.chunkCount += 1
         outcome.byteCount += Int64(chunk.plainByteCount)
+        if hasSuspects { chunks.clearSuspect(chunk.digest, in: pack, offset: record.offset) }
       }
       outcome.whole.append(record)
     } catch {

@@ -348,7 +348,11 @@ package final class ChunkSource: Sendable {
       }
     }
     do throws(BlobStorageError) {
-      return try readOnce(place, digest, base, access, verification, usesKept: usesKept)
+      let bytes: Bytes = try readOnce(place, digest, base, access, verification, usesKept: usesKept)
+      if row.isSuspect, verification == .digest {
+        clearSuspect(digest, in: place.pack, offset: row.place.offset)
+      }
+      return bytes
     } catch {
       guard error.code == .corrupted else { throw error }
       // What was kept here of the pack may be what is damaged. Where it was not, it is so in the pack.
@@ -514,6 +518,27 @@ package final class ChunkSource: Sendable {
       }
     } catch {
       // The damage is reported in any case; healing can wait for `repair`.
+    }
+  }
+
+  /// Takes a chunk for whole again: it has been read at that place, and matches its digest. Its pack may have been restored,
+  /// or only a read had failed.
+  package func clearSuspect(_ digest: BlobDigest, in pack: PackName, offset: Int64) {
+    do throws(BlobStorageError) {
+      func isSuspect(_ transaction: ReadTransaction) throws(BlobStorageError) -> ChunkRow? {
+        guard let row = try transaction.chunkRow(digest), row.isSuspect, row.place.offset == offset,
+          try transaction.packRow(row.place.pack)?.name == pack
+        else { return nil }
+        return row
+      }
+      guard try catalog.read({ (view) throws(BlobStorageError) in try isSuspect(view) != nil }) else {
+        return
+      }
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        if let row = try isSuspect(transaction) { try transaction.setSuspect(digest, row, false) }
+      }
+    } catch {
+      // The next read that finds it whole tries again.
     }
   }
 }

@@ -8,7 +8,7 @@ extension WriterSession {
   package struct Commit: ~Copyable {
     package let transaction: ReadTransaction
     let session: WriterSession
-    /// Which attempt this is, as ``WriterState`` counts.
+    /// Which attempt this is, as ``PendingRecords`` counts.
     private let attempt: UInt64
     var packs = OpenPacks()
     /// Whether a sync follows before the caller's operation returns.

@@ -2,7 +2,7 @@
 ///
 /// Its functions only compute, and the lock around it covers nothing else. The open packs and their order change under
 /// the append lock too, so that the holder of that lock finds them as it left them.
-package struct WriterState: Sendable {
+struct WriterState: Sendable {
   /// The pack that takes the next record.
   struct Current: Sendable {
     var name: PackName
@@ -36,7 +36,7 @@ package struct WriterState: Sendable {
   var nextSequence: UInt32 = 1
   /// Up to that number the names of this session's packs are on the medium.
   var namedSequence: UInt32 = 0
-  package var pending = PendingRecords()
+  var pending = PendingRecords()
   /// How much of packs, own and others', is known to be on the medium, their names included.
   private var durable: [PackName: Int64] = [:]
   /// Packs that are full and not yet on the medium.
@@ -57,8 +57,6 @@ package struct WriterState: Sendable {
   private var oftenSynced: PackName?
   /// The threads that need a sync.
   var syncGroup = SyncGroup()
-
-  package init() {}
 
   /// The number of the first pack that is not being sealed.
   var firstSequence: UInt32 { full.map(\.sequence).min() ?? current?.name.sequence ?? nextSequence }

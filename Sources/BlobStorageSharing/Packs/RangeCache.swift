@@ -131,11 +131,11 @@ package final class RangeCache: Sendable {
       let file = try files.open(partsPath(name), creates ? .openOrCreate : .readWrite)
       // What it returns is closed outside of the lock.
       _ = state.withLock { state -> (any File)? in
-        let oldest =
-          state.open.count < Self.openCountMax
-          ? nil : state.open.keys.min { state.lastUse[$0] ?? 0 < state.lastUse[$1] ?? 0 }
         defer { state.open[name] = file }
-        return oldest.flatMap { state.open.removeValue(forKey: $0) } ?? state.open.removeValue(forKey: name)
+        if let old = state.open.removeValue(forKey: name) { return old }
+        guard state.open.count >= Self.openCountMax else { return nil }
+        let oldest = state.open.keys.min { state.lastUse[$0] ?? 0 < state.lastUse[$1] ?? 0 }
+        return oldest.flatMap { state.open.removeValue(forKey: $0) }
       }
       return file
     } catch {

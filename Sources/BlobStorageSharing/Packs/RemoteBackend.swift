@@ -211,6 +211,8 @@ package final class RemoteBackend: Backend {
 
   // MARK: Packs
 
+  package var hasRoomAhead: Bool { spool.hasRoomAhead }
+
   package func createPack(_ name: PackName, header: [UInt8]) throws(BlobStorageError) -> any File {
     try spool.createPack(name, header: header)
   }

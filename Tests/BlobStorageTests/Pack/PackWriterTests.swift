@@ -71,6 +71,7 @@ struct PackWriterTests {
     disk.plan(Fault(.write, count: 2, errno: .noSpace, landingByteCount: 5_000))
     try writer.flush()
     #expect(writer.failure?.code == nil)
+    #expect(try disk.status(of: Self.path)?.byteCount == writer.writtenByteCount)
     written += try Self.append([.chunk(Array("behind".utf8))], writer)
     let byteCount = try writer.seal()
     let (records, outcome) = try scan(disk)
@@ -90,6 +91,44 @@ struct PackWriterTests {
     try backend.synchronizeNames()
     let (records, outcome) = try scan(disk.powerCut())
     #expect(records == written && outcome.isSealed)
+  }
+
+  @Test("writes no zeros behind more bytes than these would be, nor where there is hardly any room")
+  func noZeros() throws {
+    for byteCountMax in [nil, 60 << 20] {
+      let disk = SimulatedDisk()
+      try disk.createDirectory("/packs")
+      disk.limit(byteCount: byteCountMax)
+      let backend = FolderBackend(folder: "/packs", asideFolder: "/aside", files: disk)
+      let writer = try PackWriter(header: Self.header, backend: backend, codecs: codecs)
+      writer.fillByteCount = 4_096
+      for (number, byteCount) in [100, 10_000].enumerated() {
+        let payload = [UInt8](repeating: UInt8(number), count: byteCount)
+        let digest = BlobDigest.of(payload.span.bytes, by: .blake3)
+        _ = try writer.append(
+          .chunk(ChunkRecord(digest: digest, plainByteCount: byteCount, codecNumber: 0)),
+          payload: payload.span.bytes)
+        try writer.flush()
+        let zeroCount = try #require(try disk.status(of: Self.path)).byteCount - writer.writtenByteCount
+        #expect(zeroCount == (byteCountMax == nil && number == 0 ? 4_096 : 0))
+      }
+    }
+  }
+
+  @Test("cuts zeros off before it reserves room, so that sealing leaves that room to the footer")
+  func reservesBehindZeros() throws {
+    let place = try PackPlace()
+    let writer = try PackWriter(header: Self.header, backend: place.backend, codecs: place.codecs)
+    writer.fillByteCount = 100_000
+    let written = try Self.append(PackScanTests.records(), writer)
+    try writer.flush()
+    #expect(try writer.file.status().byteCount > 100_000)
+    try writer.reserve(byteCount: 1 << 20)
+    #expect(try writer.file.status().byteCount == writer.writtenByteCount)
+    let byteCount = try writer.seal()
+    #expect(try writer.file.status().byteCount == byteCount)
+    let (records, outcome) = try place.scan(Self.header.name)
+    #expect(records.map(\.summary) == written && outcome.isSealed)
   }
 
   @Test("is flushed often once several short flushes follow each other")

@@ -51,6 +51,28 @@ struct VerificationTests {
     #expect(error?.code == .corrupted, comment)
   }
 
+  @Test("of a chunk that was damaged and is whole again ends its being doubtful", arguments: [false, true])
+  func restored(_ isVerified: Bool) throws {
+    let flip = { (bytes: inout [UInt8], row: ChunkRow, _: PackName) in
+      bytes[Int(row.payloadOffset - row.place.offset) + 5_000] ^= 1
+    }
+    try changeRecord(flip)
+    expectDamage(.digest)
+    #expect(try row().row.isSuspect)
+    // It is damaged still.
+    #expect(try !engine.verify().damaged.isEmpty)
+    #expect(try row().row.isSuspect)
+    #expect(try engine.collectGarbage().obstacles.isEmpty == false)
+    try changeRecord(flip)
+    if isVerified {
+      #expect(try engine.verify().damaged.isEmpty)
+    } else {
+      #expect(try engine.data("a", nil) == Data(noise))
+    }
+    #expect(try !row().row.isSuspect)
+    #expect(try engine.collectGarbage().obstacles == [])
+  }
+
   @Test("does not change what comes back", arguments: both, [CodecKind.zstd, .none])
   func sameBytes(_ verification: Verification, _ codec: CodecKind) throws {
     var random = SplitMix64.announced()
