@@ -349,7 +349,8 @@ package final class ChunkSource: Sendable {
     }
     do throws(BlobStorageError) {
       let bytes: Bytes = try readOnce(place, digest, base, access, verification, usesKept: usesKept)
-      if row.isSuspect, verification == .digest {
+      // Of a frame, memory may have what the medium has not any more.
+      if row.isSuspect, row.frameOffset == nil, verification == .digest {
         clearSuspect(digest, in: place.pack, offset: row.place.offset)
       }
       return bytes
