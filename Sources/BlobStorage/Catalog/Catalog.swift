@@ -90,7 +90,7 @@ package final class Catalog: Sendable {
   let prepare: @Sendable () throws(BlobStorageError) -> Void
   /// What rebuilds it: fills an empty database from the packs.
   let fill: Fill
-  /// Opens the rows that it relies on besides its own; nil if it has all rows itself.
+  /// Opens the catalog's outer rows; nil if the database has all rows.
   let outerRowsSource: (any OuterRowsSource)?
   /// How long a reader waits for another process's rebuild.
   let patienceSeconds: Double

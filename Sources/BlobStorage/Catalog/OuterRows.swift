@@ -29,7 +29,7 @@ package protocol OuterRowsSource: Sendable {
   /// - Throws: `catalogDamaged` or `corrupted` when they cannot be used: the catalog is made without them.
   func adopt(into database: Database) throws(BlobStorageError) -> Set<PackName>
 
-  /// Opens the rows that a catalog relies on besides its own.
+  /// Opens the outer rows of a catalog.
   ///
   /// - Throws: `catalogDamaged` when they cannot be opened.
   func open(_ root: [UInt8]) throws(BlobStorageError) -> any OuterRows

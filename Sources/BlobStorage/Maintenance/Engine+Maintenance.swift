@@ -95,7 +95,7 @@ extension Engine {
     } while last != nil
   }
 
-  /// How many keys there are, about: long ones count several times, and so do some that are gone. Those of an index do not
+  /// How many keys there are, about: long ones count several times, and so do some that are gone. Outer rows do not
   /// count.
   package func keyCountMax() throws(BlobStorageError) -> Int {
     try catalog.read { (transaction) throws(BlobStorageError) in try transaction.count(.names) }

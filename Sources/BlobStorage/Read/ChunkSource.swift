@@ -522,8 +522,8 @@ package final class ChunkSource: Sendable {
     }
   }
 
-  /// Takes a chunk for whole again: it has been read at that place, and matches its digest. Its pack may have been restored,
-  /// or only a read had failed.
+  /// Clears the mark of a chunk after a read at that place found bytes that match its digest. Its pack was restored, or only
+  /// the earlier read had failed.
   package func clearSuspect(_ digest: BlobDigest, in pack: PackName, offset: Int64) {
     do throws(BlobStorageError) {
       func isSuspect(_ transaction: ReadTransaction) throws(BlobStorageError) -> ChunkRow? {
