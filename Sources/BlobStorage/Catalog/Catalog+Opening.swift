@@ -65,7 +65,7 @@ extension Catalog {
   }
 
   /// Whether a table of this boot can be distinguished from others.
-  private var hasBoot: Bool { tails != nil && !identity.boot.isEmpty }
+  private var hasBoot: Bool { !identity.boot.isEmpty }
 
   /// Frees the slots of dead writers whose packs the catalog has sealed, and slots without a pack file: a writer claims
   /// a slot only after its pack has a name.
@@ -75,14 +75,15 @@ extension Catalog {
     try database.read { (transaction) throws(BlobStorageError) in
       try live.reap { (entry) throws(BlobStorageError) in
         if try transaction.pack(entry.pack)?.row.isSealed ?? false { return true }
-        return try tails?.hasFile(entry.pack) == false
+        return try !tails.hasFile(entry.pack)
       }
     }
   }
 
   /// Takes `lock` exclusively. Returns false after some seconds: the process that holds it may be stopped.
   func lockWithPatience() throws(BlobStorageError) -> Bool {
-    if tails == nil { return try lock(.exclusive, wait: true) }
+    // Without all packs there is no private catalog to read meanwhile.
+    if !hasAllPacks { return try lock(.exclusive, wait: true) }
     return try lockFile?.lock(.exclusive, withinSeconds: patienceSeconds) ?? false
   }
 
@@ -209,7 +210,7 @@ extension Catalog {
   /// Whether no process has replaced `state` since. Mostly costs no system call.
   func isUnchanged(_ known: StateCount) throws(BlobStorageError) -> Bool {
     guard known.count & 1 == 0, known.table.catalogCount == known.count else { return false }
-    if tails?.weaknesses.contains(.ignoresCounts) ?? false { return false }
+    if tails.weaknesses.contains(.ignoresCounts) { return false }
     // Now and then whether the catalog was removed as a whole: then nothing counts in the table any more.
     guard isLookDue(), try known.table.isRemoved() else { return true }
     // The longer way must not find it unchanged.
@@ -298,7 +299,7 @@ extension Catalog {
     do throws(BlobStorageError) {
       guard
         try last.database.read({ (transaction) throws(BlobStorageError) in
-          try transaction.countsOnMediumOnly(forcesSealed: tails != nil)
+          try transaction.countsOnMediumOnly(forcesSealed: hasAllPacks)
         })
       else { return }
       var generation = state.generation

@@ -38,10 +38,11 @@ package final class Catalog: Sendable {
   let stripeTurns = StripeTurns()
   /// The live table; nil without one. Then every commit settles at once.
   package let live: LiveHolder
-  /// The records of open packs that the catalog lacks. Nil where packs are published: commits go to the catalog at once.
-  /// Such packs cannot be set aside, so a rebuild keeps what was found damaged in them. Until they are published, they
-  /// need not be on the medium.
-  package let tails: Tails?
+  /// The records of open packs that the catalog lacks.
+  package let tails: Tails
+  /// Whether all packs of the store lie in its folder. Where machines publish them, a private catalog would lack those of
+  /// others, and a pack that waits to be published need not be on the medium.
+  let hasAllPacks: Bool
   /// Sent after each commit of this process that is visible.
   package let changeSignal = ChangeSignal()
   /// When this process last checked that the live table still has its name.
@@ -115,7 +116,7 @@ package final class Catalog: Sendable {
     logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
     clock: WallClock = .system, patienceSeconds: Double = 10,
     stripePatienceSeconds: Double = 30,
-    live: LiveHolder = LiveHolder(), tails: Tails? = nil,
+    live: LiveHolder, tails: Tails, hasAllPacks: Bool,
     outerRowsSource: (any OuterRowsSource)? = nil,
     prepare: @escaping @Sendable () throws(BlobStorageError) -> Void = {},
     fill: @escaping Fill,
@@ -133,6 +134,7 @@ package final class Catalog: Sendable {
     self.stripePatienceSeconds = stripePatienceSeconds
     self.live = live
     self.tails = tails
+    self.hasAllPacks = hasAllPacks
     self.outerRowsSource = outerRowsSource
     self.prepare = prepare
     self.fill = fill
@@ -146,14 +148,14 @@ package final class Catalog: Sendable {
         try files.open(folder.entry("users"), .openOrCreate)
       )
     } catch {
-      guard error.isRefusal, tails != nil else { throw error }
+      guard error.isRefusal, hasAllPacks else { throw error }
       refusal = error
     }
     lockFile = locks?.lock
     usersFile = locks?.users
     if refusal == nil {
       do throws(BlobStorageError) { try openShared() } catch {
-        guard error.isRefusal, tails != nil else { throw error }
+        guard error.isRefusal, hasAllPacks else { throw error }
         refusal = error
       }
     }
@@ -176,7 +178,7 @@ package final class Catalog: Sendable {
         let hasState = current.withLock { $0?.database === database ? $0?.state != nil : nil }
         guard let hasState, live.table === table else { continue }
         let outcome = try database.read { (snapshot) throws(BlobStorageError) -> T? in
-          guard let tails, let table, hasState else { return try body(snapshot) }
+          guard let table, hasState else { return try body(snapshot) }
           guard let view = try tails.view(snapshot, of: database, table, catalogCount: catalogCount) else {
             return nil
           }
@@ -198,9 +200,9 @@ package final class Catalog: Sendable {
     _ body: (ReadTransaction) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
     let now = current.withLock { $0.map { ($0.database, $0.stateCount) } }
-    guard let tails, let (database, stateCount) = now, let stateCount, try isUnchanged(stateCount) else {
-      return nil
-    }
+    guard let (database, stateCount) = now, let stateCount, database.outerRows == nil,
+      try isUnchanged(stateCount)
+    else { return nil }
     return try database.read { (snapshot) throws(BlobStorageError) -> T? in
       let view = try tails.view(
         snapshot, of: database, stateCount.table, catalogCount: stateCount.count, isAtOnce: true)
@@ -272,7 +274,7 @@ package final class Catalog: Sendable {
     _ database: Database, _ body: (WriteTransaction) throws(BlobStorageError) -> T,
     _ undo: (BlobStorageError) -> Void
   ) throws(BlobStorageError) -> T {
-    guard let tails, let table = live.table else { return try database.write(body) }
+    guard let table = live.table else { return try database.write(body) }
     do throws(BlobStorageError) {
       let result = try database.write { (transaction) throws(BlobStorageError) in
         try tails.settle(transaction, table)
@@ -304,7 +306,7 @@ package final class Catalog: Sendable {
 
   /// Applies all tails to the catalog.
   package func settle() throws(BlobStorageError) {
-    guard tails != nil, live.table != nil else { return }
+    guard live.table != nil else { return }
     try write { _ in }
   }
 
@@ -328,7 +330,7 @@ package final class Catalog: Sendable {
   // MARK: Commits that are published
 
   /// Whether commits are published in the live table.
-  var hasTails: Bool { tails != nil && live.table != nil && current.withLock { $0?.state != nil } }
+  var hasTails: Bool { live.table != nil && current.withLock { $0?.state != nil } }
 
   /// Claims a slot for a pack that this process begins; nil if all are taken.
   func claimSlot(_ pack: PackName) throws(BlobStorageError) -> LiveTable.Slot? {

@@ -207,8 +207,8 @@ extension ReadTransaction {
     }
   }
 
-  /// Calls `body` with the rows of a table in the database and elsewhere, in byte order of their keys, until it returns
-  /// false.
+  /// Calls `body` with the rows of a table in tails, in the database and elsewhere, in byte order of their keys, until it
+  /// returns false.
   private func merge(
     _ table: Table, _ outer: any OuterRows, from start: UnsafeRawBufferPointer,
     _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
@@ -220,6 +220,9 @@ extension ReadTransaction {
           try OwnSteps(own, table, from: start), try RemovedSteps(removed, table, from: start),
           try outer.walk(table, from: start),
         ]
+        if let added = rows?[table], !added.isEmpty {
+          sources.insert(TailSteps(walk: added.walk(from: start)), at: 0)
+        }
         while true {
           var first: (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?)?
           for source in sources {
@@ -243,6 +246,17 @@ extension ReadTransaction {
         }
       }
     }
+  }
+
+  /// The rows that tails add to a table, or remove from it.
+  private struct TailSteps: RowSteps {
+    var walk: SortedRows.Walk
+
+    var row: (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?)? {
+      walk.row.map { ($0.key, $0.value) }
+    }
+
+    mutating func advance() { walk.advance() }
   }
 
   /// The rows of a table in the database.

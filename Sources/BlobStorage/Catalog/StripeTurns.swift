@@ -13,7 +13,6 @@ extension Catalog {
   func inCommitTurn<T>(
     _ keys: [[UInt8]]?, publishes: Bool, isAlone: Bool, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
-    guard tails != nil else { return try body() }
     if publishes { try leaveRemovedTable() }
     let stripes = LiveTable.stripes(keys)
     let begin = ContinuousClock.now

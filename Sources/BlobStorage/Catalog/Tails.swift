@@ -314,11 +314,9 @@ package final class Tails: Sendable {
     return true
   }
 
-  /// Whether the store has the pack's file.
+  /// Whether this machine has the file of an open pack.
   func hasFile(_ name: PackName) throws(BlobStorageError) -> Bool {
-    guard let file = try backend.openPack(name) else { return false }
-    file.close()
-    return true
+    try backend.localPackNames().live.contains(name)
   }
 
   /// Reads the published records of another process's pack that this process lacks.

@@ -160,6 +160,8 @@ package final class Engine: Sendable {
     let backend = opened.backend
     self.backend = backend
     let live = LiveHolder()
+    let tails = Tails(
+      backend: backend, codecs: codecs, store: header, time: environment.time, weaknesses: weaknesses)
     builder = CatalogBuilder(
       backend: backend, codecs: codecs, store: header, logger: configuration.logger, weaknesses: weaknesses,
       recordCountOfBatch: environment.recordCountOfBatch, live: live, outerRowsSource: opened.outerRows)
@@ -169,7 +171,8 @@ package final class Engine: Sendable {
         identity: identity, mapByteCount: environment.mapByteCount,
         logger: configuration.logger, randomNumber: environment.randomNumber, clock: environment.clock,
         patienceSeconds: environment.patienceSeconds,
-        stripePatienceSeconds: environment.stripePatienceSeconds, live: live, tails: opened.tails,
+        stripePatienceSeconds: environment.stripePatienceSeconds, live: live, tails: tails,
+        hasAllPacks: backend.isDurableOnceSynced,
         outerRowsSource: opened.outerRows,
         prepare: { () throws(BlobStorageError) in try backend.prefetchFooters() },
         fill: { (database, mends) throws(BlobStorageError) in

@@ -17,10 +17,7 @@ package struct LocalFolder: PackLocation {
       folder: folder.packs, asideFolder: folder.aside, files: folder.files,
       weaknesses: setting.environment.weaknesses, census: folder.census)
     try backend.removeLeftovers()
-    let tails = Tails(
-      backend: backend, codecs: setting.codecs, store: setting.header, time: setting.environment.time,
-      weaknesses: setting.environment.weaknesses)
-    return OpenedPacks(backend: backend, tails: tails) { parts in LocalSharing(parts: parts) }
+    return OpenedPacks(backend: backend) { parts in LocalSharing(parts: parts) }
   }
 }
 

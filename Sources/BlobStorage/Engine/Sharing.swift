@@ -12,19 +12,16 @@ package protocol PackLocation: Sendable {
 /// The packs of a store, and the way to its collaborator once the catalog is open.
 package struct OpenedPacks: Sendable {
   package let backend: any Backend
-  /// By which a commit is visible before the catalog has it; nil where commits go to the catalog at once.
-  package let tails: Tails?
   /// Where the catalog can find rows that it does not have itself; nil if it has them all.
   package let outerRows: (any OuterRowsSource)?
   package let sharing: @Sendable (StoreParts) -> any Sharing
 
   package init(
-    backend: any Backend, tails: Tails? = nil, outerRows: (any OuterRowsSource)? = nil,
+    backend: any Backend, outerRows: (any OuterRowsSource)? = nil,
     sharing: @escaping @Sendable (StoreParts) -> any Sharing
   ) {
     self.outerRows = outerRows
     self.backend = backend
-    self.tails = tails
     self.sharing = sharing
   }
 }
@@ -52,7 +49,7 @@ package struct StoreParts: Sendable {
 ///
 /// On one machine a commit is published by a length in the live table, and durable once its pack is synced: all
 /// processes see the same packs, and ``LocalSharing`` has nothing else to publish. Machines that share a bucket do the
-/// same steps with objects. A session *publishes* its packs in order. A store *extends* its catalog by what others have
+/// same, and then the same steps with objects. A session *publishes* its packs in order. A store *extends* its catalog by what others have
 /// published. A pack leaves the store only after it was *condemned* and each session has acknowledged that, has left, or
 /// was *fenced*.
 package protocol Sharing: CatalogExtender {

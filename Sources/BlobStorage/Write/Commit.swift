@@ -65,11 +65,6 @@ extension WriterSession {
       return Stamp(time: time, writer: session.writerID)
     }
 
-    /// When the pack of the next record was created, if it has to be begun: later than all in the store.
-    private func packTime() throws(BlobStorageError) -> UInt64 {
-      packs.writer != nil ? 0 : Stamp.timeAfter(try transaction.clock(), wallClock: wallTime)
-    }
-
     /// Milliseconds since 1970 by the wall clock.
     package var wallTime: UInt64 { session.clock.now() }
 
@@ -92,8 +87,7 @@ extension WriterSession {
     ) throws(BlobStorageError) -> Int {
       guard let entry = content.entry else {
         if session.locked({ $0.pending.has(content, in: attempt) }) { return 0 }
-        let time = try packTime()
-        let added = try session.append(content, payload: payload, to: &packs, time: time)
+        let added = try session.append(content, payload: payload, to: &packs)
         // Nothing was added of what is pending.
         if added > 0 { try count(added, listed: added - payload.byteCount) }
         return added
@@ -119,8 +113,7 @@ extension WriterSession {
     mutating func append(
       _ frame: FrameRecord, payload: RawSpan
     ) throws(BlobStorageError) -> Int {
-      let time = try packTime()
-      let added = try session.append(frame, payload: payload, to: &packs, time: time)
+      let added = try session.append(frame, payload: payload, to: &packs)
       try count(added, listed: added - payload.byteCount)
       return added
     }
@@ -142,10 +135,8 @@ extension WriterSession {
       if deferred.isEmpty {
         packs.writer?.endCommit()
       } else {
-        let time = try packTime()
-        // A pack that is begun for the refs holds nothing before.
-        packs.commitOffset = packs.writer?.byteCount ?? Int64(PackHeader.byteCount)
-        try session.append(commit: deferred, to: &packs, time: time)
+        packs.commitOffset = packs.writer?.byteCount
+        try session.append(commit: deferred, to: &packs)
       }
       try session.flush(&packs)
     }

@@ -13,9 +13,7 @@ extension WriterSession {
 
   /// Begins the next pack, adds it to the catalog, and claims a slot of the live table if one is free.
   func beginPack() throws(BlobStorageError) {
-    try beginning.acquire(isPatient: true)
-    defer { beginning.release() }
-    try beginPackInTurn()
+    try beginning.withLock { (_) throws(BlobStorageError) in try beginPackInTurn() }
   }
 
   private func beginPackInTurn() throws(BlobStorageError) {
@@ -50,6 +48,7 @@ extension WriterSession {
       // The next opening removes it or seals it as an empty pack.
       writer.file.close()
       appendLock.withLock { _ in locked { $0.nextSequence = sequence + 1 } }
+      publisher.giveUp(writer, error, of: self)
       throw error
     }
   }
@@ -64,24 +63,13 @@ extension WriterSession {
     return try PackWriter(header: header, backend: backend, codecs: codecs)
   }
 
-  /// Begins the next pack of a store whose packs are published as objects.
-  func begin(_ packs: inout OpenPacks, time: UInt64) throws(BlobStorageError) {
-    packs.begin(try newPack(locked { $0.nextSequence }, time: time))
-    locked { state in
-      state.nextSequence += 1
-      state.update(from: packs)
-    }
-  }
-
   /// Makes the current pack, begun if necessary, accept `byteCount` more bytes, and reserves the space for them. It is
   /// full when it has them.
   package func reserveRoom(byteCount: Int64) throws(BlobStorageError) {
     try publisher.admit(self)
-    if publishesInTable { try beginPack() }
-    let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
+    try beginPack()
     try appendLock.withLock { (packs) throws(BlobStorageError) in
       if let poison = locked({ $0.poison }) { throw poison }
-      if packs.writer == nil { try begin(&packs, time: Stamp.timeAfter(last, wallClock: clock.now())) }
       guard let writer = packs.writer else { return }
       let target = writer.byteCount + byteCount
       try writer.reserve(byteCount: target)
@@ -495,10 +483,12 @@ extension WriterSession {
 
   /// Ends all writing if everything is sealed and published; says whether it did.
   package func end(_ error: BlobStorageError, ifPublished isPublished: (UInt32) -> Bool) -> Bool {
-    appendLock.withLock { packs in
-      guard let next = nextSequence(ifIdle: packs), isPublished(next) else { return false }
-      locked { $0.poison = error }
-      return true
+    beginning.withLock { _ in
+      appendLock.withLock { packs in
+        guard let next = nextSequence(ifIdle: packs), isPublished(next) else { return false }
+        locked { $0.poison = error }
+        return true
+      }
     }
   }
 
@@ -516,15 +506,17 @@ extension WriterSession {
   package func renumber(
     _ writer: UInt64, from next: PackName, ifPublished isPublished: (UInt32) -> Bool, _ begin: () -> Void
   ) -> Bool {
-    appendLock.withLock { packs in
-      guard let sequence = nextSequence(ifIdle: packs), isPublished(sequence), sequence == next.sequence
-      else {
-        return false
+    beginning.withLock { _ in
+      appendLock.withLock { packs in
+        guard let sequence = nextSequence(ifIdle: packs), isPublished(sequence), sequence == next.sequence
+        else {
+          return false
+        }
+        locked { $0.nextSequence = 1 }
+        number.store(writer, ordering: .relaxed)
+        begin()
+        return true
       }
-      locked { $0.nextSequence = 1 }
-      number.store(writer, ordering: .relaxed)
-      begin()
-      return true
     }
   }
 

@@ -42,7 +42,8 @@ package final class WriterSession: Sendable {
   private let state = Mutex(WriterState())
   let addedCount = Atomic<Int64>(0)
   let publishingTurn = Turn()
-  let beginning = Turn()
+  /// Held while a pack is begun, and while the session's number changes or the session ends.
+  let beginning = IOLock<Void>(())
   /// Commits wait for it: their records may need a pack that another thread is sealing.
   let sealing = DispatchGroup()
   let weaknesses: Weaknesses
@@ -89,8 +90,8 @@ package final class WriterSession: Sendable {
   package func append(
     _ content: PackRecord.Content, payload: RawSpan
   ) throws(BlobStorageError) -> Int {
-    try appending { (packs, time) throws(BlobStorageError) in
-      try self.append(content, payload: payload, to: &packs, time: time)
+    try appending { (packs) throws(BlobStorageError) in
+      try self.append(content, payload: payload, to: &packs)
     }
   }
 
@@ -99,8 +100,8 @@ package final class WriterSession: Sendable {
   /// - Returns: bytes that were added to the pack.
   @discardableResult
   package func append(_ frame: FrameRecord, payload: RawSpan) throws(BlobStorageError) -> Int {
-    try appending { (packs, time) throws(BlobStorageError) in
-      try self.append(frame, payload: payload, to: &packs, time: time)
+    try appending { (packs) throws(BlobStorageError) in
+      try self.append(frame, payload: payload, to: &packs)
     }
   }
 
@@ -114,35 +115,23 @@ package final class WriterSession: Sendable {
 
   /// Appends refs and drops; a later commit makes them visible.
   func append(commit entries: [CommitRecord.Entry]) throws(BlobStorageError) {
-    try appending { (packs, time) throws(BlobStorageError) in
-      try self.append(commit: entries, to: &packs, time: time)
+    try appending { (packs) throws(BlobStorageError) in
+      try self.append(commit: entries, to: &packs)
     }
   }
 
   func appending<T>(
-    _ body: (inout OpenPacks, _ time: UInt64) throws(BlobStorageError) -> T
+    _ body: (inout OpenPacks) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
-    var time: UInt64 = 0
     while true {
-      let count: T?
       do throws(BlobStorageError) {
-        count = try appendLock.withLock { (packs) throws(BlobStorageError) -> T? in
-          // A new pack needs a time, which the catalog must not provide under this lock.
-          if packs.writer == nil, time == 0 { return nil }
-          return try body(&packs, time)
-        }
+        return try appendLock.withLock { (packs) throws(BlobStorageError) in try body(&packs) }
       } catch {
         markUncut()
-        throw error
+        guard error.code == .needsPack else { throw error }
       }
-      if let count { return count }
       try publisher.admit(self)
-      if publishesInTable {
-        try beginPack()
-        continue
-      }
-      let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
-      time = Stamp.timeAfter(last, wallClock: clock.now())
+      try beginPack()
     }
   }
 
@@ -257,7 +246,7 @@ package final class WriterSession: Sendable {
   private func commitToTail<T>(
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> TailCommit<T> {
-    guard let table = catalog.live.table, !(catalog.tails?.isFull ?? true) else { return .mustSettle }
+    guard let table = catalog.live.table, !catalog.tails.isFull else { return .mustSettle }
     let (canPublish, slot) = locked { $0.slotToPublish(in: table) }
     guard canPublish else { return .mustSettle }
     let catalogCount = table.catalogCount
@@ -301,7 +290,7 @@ package final class WriterSession: Sendable {
       let result = try body(&commit)
       try commit.finishAppending()
       if let slot, let writer = commit.packs.writer {
-        try catalog.tails?.publish(
+        try catalog.tails.publish(
           commit.packs.pending.lazy.map(\.record), of: writer.header, upTo: writer.writtenByteCount,
           in: slot, isPromised: commit.isPromised)
         catalog.changeSignal.send()
@@ -359,43 +348,41 @@ package final class WriterSession: Sendable {
 
   /// Settles once the tails are long or old.
   private func settleTails() {
-    guard let tails = catalog.tails, tails.beginSettling() else { return }
-    defer { tails.endSettling() }
+    guard catalog.tails.beginSettling() else { return }
+    defer { catalog.tails.endSettling() }
     do throws(BlobStorageError) { try catalog.settle() } catch {
       // Everything is visible. The next commit tries again.
-      tails.postponeSettling()
+      catalog.tails.postponeSettling()
       logger.warning("The catalog could not be brought up to date.", metadata: ["reason": "\(error.message)"])
     }
   }
 
   // MARK: Inside
 
-  /// Appends a record under the append lock, in a new pack if there is none.
+  /// Appends a record under the append lock.
+  ///
+  /// - Throws: `needsPack` if a pack has to be begun first.
   func append(
-    _ content: PackRecord.Content, payload: RawSpan, to packs: inout OpenPacks, time: UInt64
+    _ content: PackRecord.Content, payload: RawSpan, to packs: inout OpenPacks
   ) throws(BlobStorageError) -> Int {
     if let entry = content.entry {
       let before = packs.writer?.byteCount ?? Int64(PackHeader.byteCount)
-      try append(commit: CollectionOfOne(entry), to: &packs, time: time)
+      try append(commit: CollectionOfOne(entry), to: &packs)
       return Int((packs.writer?.byteCount ?? before) - before)
     }
-    if packs.writer == nil {
-      let (poison, isPending) = locked { ($0.poison, $0.pending.contains(content)) }
-      if let poison { throw poison }
-      if isPending { return 0 }
-    }
-    return try append(to: &packs, time: time) {
+    if packs.writer == nil, locked({ $0.poison == nil && $0.pending.contains(content) }) { return 0 }
+    return try append(to: &packs) {
       $0.admit(content)
     } _: { (writer) throws(BlobStorageError) in
       OneOrMore(try writer.append(content, payload: payload))
     }
   }
 
-  /// Appends a frame under the append lock, in a new pack if there is none.
+  /// Appends a frame under the append lock.
   func append(
-    _ frame: FrameRecord, payload: RawSpan, to packs: inout OpenPacks, time: UInt64
+    _ frame: FrameRecord, payload: RawSpan, to packs: inout OpenPacks
   ) throws(BlobStorageError) -> Int {
-    try append(to: &packs, time: time) {
+    try append(to: &packs) {
       $0.admit(frame)
     } _: { (writer) throws(BlobStorageError) in
       try writer.append(frame, payload: payload)
@@ -403,10 +390,10 @@ package final class WriterSession: Sendable {
   }
 
   private func append(
-    to packs: inout OpenPacks, time: UInt64, _ admit: (inout WriterState) -> WriterState.Admission,
+    to packs: inout OpenPacks, _ admit: (inout WriterState) -> WriterState.Admission,
     _ write: (PackWriter) throws(BlobStorageError) -> OneOrMore<PackRecord>
   ) throws(BlobStorageError) -> Int {
-    guard let writer = try writer(&packs, time: time) else { return 0 }
+    let writer = try writer(packs)
     switch locked(admit) {
     case .refused(let poison): throw poison
     case .alreadyPending: return 0
@@ -423,11 +410,11 @@ package final class WriterSession: Sendable {
     return Int(writer.byteCount - before)
   }
 
-  /// Appends the refs and drops of a commit under the append lock, in a new pack if there is none, and ends the commit.
+  /// Appends the refs and drops of a commit under the append lock, and ends the commit.
   func append(
-    commit: some Collection<CommitRecord.Entry>, to packs: inout OpenPacks, time: UInt64
+    commit: some Collection<CommitRecord.Entry>, to packs: inout OpenPacks
   ) throws(BlobStorageError) {
-    guard let writer = try writer(&packs, time: time) else { return }
+    let writer = try writer(packs)
     let (poison, synced) = locked { ($0.poison, $0.durableByteCount(of: writer.name)) }
     if let poison { throw poison }
     var added: Int64 = 0
@@ -450,16 +437,11 @@ package final class WriterSession: Sendable {
     addedCount.wrappingAdd(added, ordering: .relaxed)
   }
 
-  /// The pack that takes the next record, begun if there is none.
-  func writer(
-    _ packs: inout OpenPacks, time: UInt64
-  ) throws(BlobStorageError) -> PackWriter? {
-    if packs.writer == nil {
-      if let poison = locked({ $0.poison }) { throw poison }
-      if publishesInTable { throw BlobStorageError(.needsPack, "A pack has to be begun first.") }
-      try begin(&packs, time: time)
-    }
-    return packs.writer
+  /// The pack that takes the next record.
+  private func writer(_ packs: borrowing OpenPacks) throws(BlobStorageError) -> PackWriter {
+    if let writer = packs.writer { return writer }
+    if let poison = locked({ $0.poison }) { throw poison }
+    throw BlobStorageError(.needsPack, "A pack has to be begun first.")
   }
 
   /// Hands all packs to the system.

@@ -262,8 +262,9 @@ extension SharedStore {
 
   /// Acknowledges the last condemnation, unless a stream may rely on condemned packs.
   ///
-  /// A put from memory looks everything up in the transaction that commits it. A stream relies on earlier lookups. So
-  /// the acknowledgement waits for streams that began before the catalog had the condemnation.
+  /// A stream relies on earlier lookups. So the acknowledgement waits for streams that began before the catalog had the
+  /// condemnation. A commit relies on its view only, and goes to the pack that was open when it took the view: rolling
+  /// over publishes that pack, and a commit that finds another pack open takes another view.
   func acknowledgeCondemnation(_ engine: Engine) throws(BlobStorageError) {
     guard let member = (engine.writer.publisher as? SharedWriter)?.member, member.isJoined else { return }
     let collections = backend.collections

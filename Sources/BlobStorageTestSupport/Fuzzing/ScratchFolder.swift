@@ -38,10 +38,15 @@ struct ScratchFolder {
     let store = StoreHeader(
       flags: [], digestAlgorithm: .blake3, codecNumber: 1, level: 3, averageChunkByteCount: 65_536,
       storeID: FuzzedPack.storeID, created: 1)
+    let folder = StoreFolder(path, files: SystemFiles())
+    let backend = FolderBackend(
+      folder: folder.packs, asideFolder: folder.aside, files: folder.files, census: folder.census)
     return try Catalog(
-      folder: path, files: SystemFiles(), store: store,
+      folder: path, files: folder.files, store: store,
       identity: MediumIdentity(boot: "boot", mount: "mount"),
       mapByteCount: 4 << 20,
-      logger: logger, fill: { _, _ in }, recoverDeadPacks: { _, _ in })
+      logger: logger, live: LiveHolder(),
+      tails: Tails(backend: backend, codecs: CodecPool(), store: store, time: .system), hasAllPacks: true,
+      fill: { _, _ in }, recoverDeadPacks: { _, _ in })
   }
 }

@@ -26,10 +26,9 @@ final class CatalogPlace {
     return try Catalog(
       folder: temporary.path.appending("catalog"), files: SystemFiles(), store: store,
       identity: MediumIdentity(boot: "boot", mount: "mount"),
-      mapByteCount: mapByteCount, logger: StoreConfiguration().logger,
-      tails: Tails(backend: backend, codecs: CodecPool(), store: store, time: .system), fill: { _, _ in },
-      recoverDeadPacks: { _, _ in }
-    )
+      mapByteCount: mapByteCount, logger: StoreConfiguration().logger, live: LiveHolder(),
+      tails: Tails(backend: backend, codecs: CodecPool(), store: store, time: .system), hasAllPacks: true,
+      fill: { _, _ in }, recoverDeadPacks: { _, _ in })
   }
 
   deinit { catalog.close() }

@@ -77,7 +77,7 @@ func answers(of engine: Engine) throws -> [String] {
 
 extension Engine {
   /// Whether the tails are due.
-  var hasLongTails: Bool { catalog.tails?.isLong ?? true }
+  var hasLongTails: Bool { catalog.tails.isLong }
 
   /// The rows of all packs.
   func packRows() throws -> [PackRow] {
