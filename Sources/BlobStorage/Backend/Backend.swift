@@ -46,6 +46,9 @@ package protocol Backend: Sendable {
   /// Opens a pack, retired or not; nil when it is not there.
   func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)?
 
+  /// The same for a pack that is still written to, or waits to be published. Makes no request.
+  func openLocalPack(_ name: PackName) throws(BlobStorageError) -> (any File)?
+
   /// Opens a pack for writing in place of its dead writer and locks it. Nil when it is not there any more, or when
   /// another process holds its lock: a living writer, or one that recovers it.
   func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)?
@@ -88,6 +91,7 @@ extension Backend {
   package func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
     try packNames()
   }
+  package func openLocalPack(_ name: PackName) throws(BlobStorageError) -> (any File)? { try openPack(name) }
   package func knownPackNames() throws(BlobStorageError) -> Set<PackName> { [] }
   package func prefetchFooters() throws(BlobStorageError) {}
   package func isCountedOn(_ name: PackName) -> Bool { true }

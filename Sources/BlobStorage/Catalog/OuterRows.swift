@@ -1,3 +1,5 @@
+import Synchronization
+
 /// Rows of a catalog that lie elsewhere than in its database. Machines that share a store can read them from objects.
 ///
 /// The database counts first: it keeps the rows that came later, and in ``Table/removed`` the keys of rows that do not
@@ -60,6 +62,9 @@ extension Database {
 }
 
 extension Catalog {
+  /// Whether the catalog in use relies on outer rows.
+  var hasOuterRows: Bool { current.withLock { $0?.database }?.outerRows != nil }
+
   /// The root of the outer rows that the catalog in use relies on; nil if it has all rows itself.
   package func outerRoot() throws(BlobStorageError) -> [UInt8]? { try database().outerRows?.root }
 

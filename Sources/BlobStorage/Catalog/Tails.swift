@@ -214,15 +214,20 @@ package final class Tails: Sendable {
       return try database.newestSnapshot() == snapshot.id && live.catalogCount == catalogCount
     }
     guard try isNewest() else { return nil }
-    do throws(BlobStorageError) { for entry in entries { try fetch(entry, snapshot) } } catch {
+    var gone: Set<PackName> = []
+    do throws(BlobStorageError) {
+      for entry in entries where try !fetch(entry, snapshot) { gone.insert(entry.pack) }
+    } catch {
       // What was settled meanwhile need not be read, and its pack may be gone.
       guard try isNewest() else { return nil }
       if error.code == .corrupted { live.askAgain() }
       throw error
     }
+    // Either it was published meanwhile, or it never will be.
+    if !gone.isEmpty, try !isNewest() { return nil }
     return try state.withLock { (state) throws(BlobStorageError) -> ReadTransaction? in
       let packs = Set(entries.map(\.pack))
-      for entry in entries {
+      for entry in entries where !gone.contains(entry.pack) {
         guard let index = state.index(entry.pack) else { continue }
         state.tails[index].published = max(state.tails[index].published, entry.published)
       }
@@ -314,14 +319,21 @@ package final class Tails: Sendable {
     return true
   }
 
-  /// Whether this machine has the file of an open pack.
+  /// Whether the file of an open pack is there.
   func hasFile(_ name: PackName) throws(BlobStorageError) -> Bool {
-    try backend.localPackNames().live.contains(name)
+    guard let file = try backend.openLocalPack(name) else { return false }
+    file.close()
+    return true
   }
 
   /// Reads the published records of another process's pack that this process lacks.
-  private func fetch(_ entry: LiveTable.Entry, _ snapshot: ReadTransaction) throws(BlobStorageError) {
-    guard let (_, row) = try snapshot.openPack(entry.pack) else { return }
+  ///
+  /// - Returns: false where machines publish packs, and this one is gone: then it was published, and the newest snapshot has
+  ///   it sealed, or it never can be, and its writer is about to rebuild the catalog without it.
+  private func fetch(
+    _ entry: LiveTable.Entry, _ snapshot: ReadTransaction
+  ) throws(BlobStorageError) -> Bool {
+    guard let (_, row) = try snapshot.openPack(entry.pack) else { return true }
     guard entry.isValid else { throw Self.unreadable(entry, from: row.appliedByteCount) }
     let (known, file) = try state.withLock { (state) throws(BlobStorageError) -> (Int64, (any File)?) in
       guard let index = state.index(entry.pack) else { return (0, nil) }
@@ -333,10 +345,13 @@ package final class Tails: Sendable {
       return (state.tails[index].end, state.tails[index].file)
     }
     let start = max(known, row.appliedByteCount)
-    guard start < entry.published else { return }
+    guard start < entry.published else { return true }
     var opened = file
-    if opened == nil { opened = try backend.openPack(entry.pack) }
-    guard let file = opened else { throw Self.unreadable(entry, from: start) }
+    if opened == nil { opened = try backend.openLocalPack(entry.pack) }
+    guard let file = opened else {
+      if !backend.isDurableOnceSynced { return false }
+      throw Self.unreadable(entry, from: start)
+    }
     let scanner = try PackScanner(
       file: file, name: entry.pack, codecs: codecs, store: store, upTo: entry.published)
     let header = try scanner.headerOrSubstitute().header
@@ -358,6 +373,7 @@ package final class Tails: Sendable {
       state.isExtended = true
       state.count(records, at: time)
     }
+    return true
   }
 
   /// The error for a tail that cannot be read. It goes away once the writer has settled.
@@ -381,10 +397,10 @@ package final class Tails: Sendable {
   ) throws(BlobStorageError) -> Bool {
     if weaknesses.contains(.skipsSettling) { return true }
     let entries = live.entries()
-    let known = Dictionary(entries.map { ($0.pack, $0) }, uniquingKeysWith: { $1 })
+    var known = Dictionary(entries.map { ($0.pack, $0) }, uniquingKeysWith: { $1 })
     var rest = countMax
     for attempt in 0..<4 {
-      for entry in entries { try fetch(entry, transaction) }
+      for entry in entries where try !fetch(entry, transaction) { known[entry.pack] = nil }
       let tails = state.withLock { $0.tails }
       var isWhole = true
       for var tail in tails where rest > 0 {

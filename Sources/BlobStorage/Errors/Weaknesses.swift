@@ -77,6 +77,8 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let copiesDeadMembers = Weaknesses(rawValue: 1 << 32)
   /// Recompression stores chunks anew that then take more bytes.
   package static let recompressesToMore = Weaknesses(rawValue: 1 << 33)
+  /// A commit is published in the live table though rows that views need may have to be fetched.
+  package static let publishesOverOuterRows = Weaknesses(rawValue: 1 << 34)
   /// A fence is put behind what is listed, whatever was removed.
   package static let fencesByListing = Weaknesses(rawValue: 1 << 21)
 }

@@ -4,14 +4,16 @@ package final class Turn: Sendable {
 
   package init() {}
 
-  /// - Parameter isPatient: whether a cancelled task still waits.
   /// - Throws: `cancelled`; then there is nothing to release.
-  package func acquire(isPatient: Bool) throws(BlobStorageError) {
-    if isPatient {
-      isTaken.withLock(when: { !$0 }) { $0 = true }
-    } else {
-      try isTaken.withLockUnlessCancelled(when: { !$0 }) { $0 = true }
-    }
+  package func acquire() throws(BlobStorageError) {
+    try isTaken.withLockUnlessCancelled(when: { !$0 }) { $0 = true }
+  }
+
+  /// Runs `body` with the lock. A cancelled thread waits for it too.
+  package func withPatience<T, Failure: Error>(_ body: () throws(Failure) -> T) throws(Failure) -> T {
+    isTaken.withLock(when: { !$0 }) { $0 = true }
+    defer { release() }
+    return try body()
   }
 
   package func release() {

@@ -2,7 +2,7 @@
 ///
 /// The holder of that lock may do I/O: it creates, writes and truncates packs. Threads that seal or sync packs do not hold
 /// it while they do I/O. Locks are taken in this order:
-/// 1. the turn of publishing, the lock of beginning packs, and the lead of a group of syncs,
+/// 1. the turns of publishing and of beginning packs, and the lead of a group of syncs,
 /// 2. the key stripes: first among the threads of the open store, then among processes,
 /// 3. the catalog's write transaction,
 /// 4. the one sync of a pack that ``PackSyncs`` lets run,

@@ -13,7 +13,7 @@ extension WriterSession {
 
   /// Begins the next pack, adds it to the catalog, and claims a slot of the live table if one is free.
   func beginPack() throws(BlobStorageError) {
-    try beginning.withLock { (_) throws(BlobStorageError) in try beginPackInTurn() }
+    try beginning.withPatience { () throws(BlobStorageError) in try beginPackInTurn() }
   }
 
   private func beginPackInTurn() throws(BlobStorageError) {
@@ -23,7 +23,8 @@ extension WriterSession {
         return packs.writer == nil
       })
     else { return }
-    let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
+    // Settles, so that nothing else fails once the pack has a file.
+    let last = try catalog.write { (transaction) throws(BlobStorageError) in try transaction.clock() }
     let sequence = locked { $0.nextSequence }
     let writer = try newPack(sequence, time: Stamp.timeAfter(last, wallClock: clock.now()))
     do throws(BlobStorageError) {
@@ -107,7 +108,7 @@ extension WriterSession {
 
   /// Runs `body` while no other thread publishes packs of this session. A task that is cancelled does not wait.
   package func inPublishingTurn(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {
-    try publishingTurn.acquire(isPatient: false)
+    try publishingTurn.acquire()
     defer { publishingTurn.release() }
     try body()
   }
@@ -483,7 +484,7 @@ extension WriterSession {
 
   /// Ends all writing if everything is sealed and published; says whether it did.
   package func end(_ error: BlobStorageError, ifPublished isPublished: (UInt32) -> Bool) -> Bool {
-    beginning.withLock { _ in
+    beginning.withPatience {
       appendLock.withLock { packs in
         guard let next = nextSequence(ifIdle: packs), isPublished(next) else { return false }
         locked { $0.poison = error }
@@ -506,7 +507,7 @@ extension WriterSession {
   package func renumber(
     _ writer: UInt64, from next: PackName, ifPublished isPublished: (UInt32) -> Bool, _ begin: () -> Void
   ) -> Bool {
-    beginning.withLock { _ in
+    beginning.withPatience {
       appendLock.withLock { packs in
         guard let sequence = nextSequence(ifIdle: packs), isPublished(sequence), sequence == next.sequence
         else {

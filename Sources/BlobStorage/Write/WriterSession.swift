@@ -43,7 +43,7 @@ package final class WriterSession: Sendable {
   let addedCount = Atomic<Int64>(0)
   let publishingTurn = Turn()
   /// Held while a pack is begun, and while the session's number changes or the session ends.
-  let beginning = IOLock<Void>(())
+  let beginning = Turn()
   /// Commits wait for it: their records may need a pack that another thread is sealing.
   let sealing = DispatchGroup()
   let weaknesses: Weaknesses
@@ -171,11 +171,13 @@ package final class WriterSession: Sendable {
       try settleFull()
       try publisher.admit(self)
       let publishes = publishesInTable
-      let isAlone = needsCatalog || !publishes
+      // Looking up rows that lie elsewhere can fail. That is to be this commit's failure, and not one of later views.
+      let settles = catalog.hasOuterRows && !weaknesses.contains(.publishesOverOuterRows)
+      let isAlone = needsCatalog || settles || !publishes
       do throws(BlobStorageError) {
         let done = try catalog.inCommitTurn(keys, publishes: publishes, isAlone: isAlone) {
           () throws(BlobStorageError) -> Attempt<T>? in
-          switch publishes ? try commitToTail(body) : .mustSettle {
+          switch publishes && !settles ? try commitToTail(body) : .mustSettle {
           case .published(let attempt): return attempt
           case .mustWait: return nil
           case .mustSettle: break

@@ -84,7 +84,7 @@ package final class CatalogExtension: Sendable {
       return turns.begunCount
     }
     defer { turns.withLock { $0.waitingCount -= 1 } }
-    try turn.acquire(isPatient: false)
+    try turn.acquire()
     defer { turn.release() }
     let (last, number) = turns.withLock { turns -> (Result<[PackName], BlobStorageError>?, Int) in
       if let last = turns.last, last.number > asked, last.isFull || !isFull { return (last.missing, 0) }
@@ -123,7 +123,7 @@ package final class CatalogExtension: Sendable {
   /// - Returns: whether the catalog has more, or this thread or another one has rebuilt it.
   package func completeCatalog() throws(BlobStorageError) -> Bool {
     let generation = catalog.generation
-    try turn.acquire(isPatient: false)
+    try turn.acquire()
     defer { turn.release() }
     if backend.lastListing?.isPartial == true, try runInTurn(isFull: true).newPackCount > 0 { return true }
     let lacksCopies = try catalog.read { (transaction) throws(BlobStorageError) in

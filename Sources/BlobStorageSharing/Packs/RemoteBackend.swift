@@ -218,7 +218,7 @@ package final class RemoteBackend: Backend {
   }
 
   package func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
-    if !torn.withLock({ $0.contains(name) }), let file = try spool.openPack(name) { return file }
+    if let file = try openLocalPack(name) { return file }
     if let footer = try footers.open(name) { return remoteFile(name, byteCount: footer.byteCount, footer) }
     if index.isInUse {
       // Footers of all packs that are read would take as much room as the rows of the index.
@@ -229,6 +229,10 @@ package final class RemoteBackend: Backend {
     }
     guard let byteCount = try fetchFooter(name) else { return nil }
     return remoteFile(name, byteCount: byteCount, try footers.open(name))
+  }
+
+  package func openLocalPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
+    torn.withLock { $0.contains(name) } ? nil : try spool.openPack(name)
   }
 
   private func remoteFile(_ name: PackName, byteCount: Int64, _ footer: FooterCopy?) -> RemoteFile {

@@ -9,12 +9,12 @@ struct TurnTests {
   func cancelledAsItComes() throws {
     for _ in 0..<20 {
       let turn = Turn()
-      try turn.acquire(isPatient: true)
+      try turn.acquire()
       let flag = CancellationFlag()
       let (cancelled, patient) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
       Thread {
         do {
-          try CancellationFlag.$current.withValue(flag) { try turn.acquire(isPatient: false) }
+          try CancellationFlag.$current.withValue(flag) { try turn.acquire() }
           turn.release()
         } catch { #expect((error as? BlobStorageError)?.code == .cancelled) }
         cancelled.signal()
@@ -22,7 +22,7 @@ struct TurnTests {
       // It waits by now. If it does not, the round shows nothing.
       Thread.sleep(forTimeInterval: 0.01)
       Thread {
-        #expect(throws: Never.self) { try turn.acquire(isPatient: true) }
+        turn.withPatience {}
         patient.signal()
       }.start()
       Thread.sleep(forTimeInterval: 0.01)
