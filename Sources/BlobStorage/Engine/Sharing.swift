@@ -49,9 +49,9 @@ package struct StoreParts: Sendable {
 ///
 /// On one machine a commit is published by a length in the live table, and durable once its pack is synced: all
 /// processes see the same packs, and ``LocalSharing`` has nothing else to publish. Machines that share a bucket do the
-/// same, and then the same steps with objects. A session *publishes* its packs in order. A store *extends* its catalog by what others have
-/// published. A pack leaves the store only after it was *condemned* and each session has acknowledged that, has left, or
-/// was *fenced*.
+/// same, and then the same steps with objects. A session *publishes* its packs in order. A store *extends* its catalog by
+/// what others have published. A pack leaves the store only after it was *condemned* and each session has acknowledged
+/// that, has left, or was *fenced*.
 package protocol Sharing: CatalogExtender {
   /// Where the store is.
   var path: String { get }
