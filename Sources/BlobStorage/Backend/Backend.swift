@@ -38,6 +38,12 @@ package protocol Backend: Sendable {
   /// Whether the medium has so much room that an open pack may take some before it needs it.
   var hasRoomAhead: Bool { get }
 
+  /// Removes a pack that this process has just created, and that no catalog knows. Its name may be used again.
+  func removeNewPack(_ name: PackName) throws(BlobStorageError)
+
+  /// Whether an open pack has left the store because it can never be published.
+  func isUnpublishable(_ name: PackName) throws(BlobStorageError) -> Bool
+
   /// Creates a pack that begins with `header`, locked for as long as the file is open.
   ///
   /// - Throws: `io` when the name is taken.
@@ -92,6 +98,7 @@ extension Backend {
     try packNames()
   }
   package func openLocalPack(_ name: PackName) throws(BlobStorageError) -> (any File)? { try openPack(name) }
+  package func isUnpublishable(_ name: PackName) throws(BlobStorageError) -> Bool { false }
   package func knownPackNames() throws(BlobStorageError) -> Set<PackName> { [] }
   package func prefetchFooters() throws(BlobStorageError) {}
   package func isCountedOn(_ name: PackName) -> Bool { true }

@@ -67,6 +67,10 @@ package struct FolderBackend: Backend {
     }
   }
 
+  package func removeNewPack(_ name: PackName) throws(BlobStorageError) {
+    try files.remove(path(name, "pack"))
+  }
+
   package func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
     if let file = try open(path(name, "pack"), .read) { return file }
     return try open(path(name, "gone"), .read)
@@ -127,6 +131,11 @@ package struct FolderBackend: Backend {
   package func setAsidePack(_ name: PackName) throws(BlobStorageError) -> String {
     try census.append([.setAside(name)], durably: true)
     return try moveAside(name)
+  }
+
+  /// Whether a pack was set aside, and is still there.
+  package func hasAside(_ name: PackName) throws(BlobStorageError) -> Bool {
+    try files.status(of: asideFolder.entry(name.fileName)) != nil
   }
 
   private func moveAside(_ name: PackName) throws(BlobStorageError) -> String {

@@ -223,8 +223,6 @@ package final class Tails: Sendable {
       if error.code == .corrupted { live.askAgain() }
       throw error
     }
-    // Either it was published meanwhile, or it never will be.
-    if !gone.isEmpty, try !isNewest() { return nil }
     return try state.withLock { (state) throws(BlobStorageError) -> ReadTransaction? in
       let packs = Set(entries.map(\.pack))
       for entry in entries where !gone.contains(entry.pack) {
@@ -328,8 +326,7 @@ package final class Tails: Sendable {
 
   /// Reads the published records of another process's pack that this process lacks.
   ///
-  /// - Returns: false where machines publish packs, and this one is gone: then it was published, and the newest snapshot has
-  ///   it sealed, or it never can be, and its writer is about to rebuild the catalog without it.
+  /// - Returns: false if the pack was set aside because it can never be published. A rebuild of the catalog follows.
   private func fetch(
     _ entry: LiveTable.Entry, _ snapshot: ReadTransaction
   ) throws(BlobStorageError) -> Bool {
@@ -349,7 +346,7 @@ package final class Tails: Sendable {
     var opened = file
     if opened == nil { opened = try backend.openLocalPack(entry.pack) }
     guard let file = opened else {
-      if !backend.isDurableOnceSynced { return false }
+      if try backend.isUnpublishable(entry.pack) { return false }
       throw Self.unreadable(entry, from: start)
     }
     let scanner = try PackScanner(

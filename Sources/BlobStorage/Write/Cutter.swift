@@ -87,16 +87,14 @@ private final class BatchMemory: Sendable {
     private let free = IOLock<[[UInt8]]>([])
 
     /// An array with any bytes, or an empty one.
-    func removeAny() -> [UInt8] {
-      #if THREAD_SANITIZER
-        // It does not see that the last release of a batch comes after all others.
-        []
-      #else
-        free.withLock { $0.popLast() } ?? []
+    func removeAny() -> [UInt8] { free.withLock { $0.popLast() } ?? [] }
+
+    func add(_ bytes: [UInt8]) {
+      // The sanitizer does not see that the last release of a batch comes after all others.
+      #if !THREAD_SANITIZER
+        free.withLock { $0.append(bytes) }
       #endif
     }
-
-    func add(_ bytes: [UInt8]) { free.withLock { $0.append(bytes) } }
   }
 
   let bytes: [UInt8]

@@ -23,8 +23,7 @@ extension WriterSession {
         return packs.writer == nil
       })
     else { return }
-    // Settles, so that nothing else fails once the pack has a file.
-    let last = try catalog.write { (transaction) throws(BlobStorageError) in try transaction.clock() }
+    let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
     let sequence = locked { $0.nextSequence }
     let writer = try newPack(sequence, time: Stamp.timeAfter(last, wallClock: clock.now()))
     do throws(BlobStorageError) {
@@ -33,6 +32,13 @@ extension WriterSession {
           _ = try transaction.addPack(PackRow(name: writer.name, created: writer.header.created))
         }
       }
+    } catch {
+      // Removed while it is locked, so that no process recovers it. Its number is used again: numbers have no gaps.
+      do throws(BlobStorageError) { try backend.removeNewPack(writer.name) } catch { leave(writer, error) }
+      writer.file.close()
+      throw error
+    }
+    do throws(BlobStorageError) {
       // The pack gets a slot before any record: a rebuild applies it only up to the slot's length.
       let name = writer.name
       let slot = try catalog.claimSlot(name)
@@ -46,12 +52,16 @@ extension WriterSession {
         }
       }
     } catch {
-      // The next opening removes it or seals it as an empty pack.
+      leave(writer, error)
       writer.file.close()
-      appendLock.withLock { _ in locked { $0.nextSequence = sequence + 1 } }
-      publisher.giveUp(writer, error, of: self)
       throw error
     }
+  }
+
+  /// Leaves a pack that was begun, and got no record. The next opening seals it as an empty pack.
+  private func leave(_ writer: PackWriter, _ cause: BlobStorageError) {
+    appendLock.withLock { _ in locked { $0.nextSequence = writer.name.sequence + 1 } }
+    publisher.giveUp(writer, cause, of: self)
   }
 
   private func newPack(_ sequence: UInt32, time: UInt64) throws(BlobStorageError) -> PackWriter {

@@ -262,6 +262,10 @@ package final class WriterSession: Sendable {
         if let epoch { slot?.leave(epoch) }
       }
       publication = try catalog.read { (view) throws(BlobStorageError) in
+        // The catalog may have been replaced since.
+        if view.database.outerRows != nil, !weaknesses.contains(.publishesOverOuterRows) {
+          return .mustSettle
+        }
         if let slot, try view.openPack(slot.pack) == nil {
           // A rebuild found the pack damaged and takes no tail of it: from now on each commit settles at once.
           locked { if $0.current?.name == slot.pack { $0.slots[slot.pack] = nil } }

@@ -250,9 +250,13 @@ package final class RemoteBackend: Backend {
     try footers.removeLeftovers()
   }
 
+  package func removeNewPack(_ name: PackName) throws(BlobStorageError) { try spool.removeNewPack(name) }
+
   package func setAsidePack(_ name: PackName) throws(BlobStorageError) -> String {
     try spool.setAsidePack(name)
   }
+
+  package func isUnpublishable(_ name: PackName) throws(BlobStorageError) -> Bool { try spool.hasAside(name) }
 
   package func retirePacks(_ names: [PackName]) throws(BlobStorageError) {
     guard !names.isEmpty else { return }

@@ -3,6 +3,7 @@ import BlobStorageSharing
 import BlobStorageTestSupport
 import Foundation
 import Synchronization
+import SystemPackage
 import Testing
 
 @Suite("The tails of a store that machines share")
@@ -52,6 +53,39 @@ struct RemoteTailTests {
     try late.close()
     try other.close()
     try machines.check(["next": [3], "other": [1]], "without what was not published")
+  }
+
+  /// Fails if what a failed beginning leaves keeps later packs of its writer from being published.
+  @Test("go on after each failure of the catalog's lock", arguments: 1...12)
+  func failures(_ failing: Int) throws {
+    let place = try RemotePlace()
+    let count = CallCount()
+    let isCounted = Atomic(false)
+    var environment = Engine.Environment()
+    environment.worksInline = true
+    environment.catalogFiles = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "lock", path.lastComponent?.string == "lock", isCounted.load(ordering: .relaxed),
+        count.next() == failing
+      else { return }
+      throw .systemCall("lock", path: path, errno: Errno.noSpace.rawValue)
+    }
+    let engine = try Engine(
+      path: place.statePath("one"), configuration: StoreConfiguration(), environment: environment,
+      remote: Engine.Remote(
+        objects: place.objects, configuration: RemoteConfiguration(interval: .zero)))
+    isCounted.store(true, ordering: .relaxed)
+    var expected: [String] = []
+    for number in 0..<6 {
+      let error = failure { _ = try engine.put("\(number)", [UInt8(number)], .relaxed) }
+      #expect(error == nil || error?.code == .noSpace, "\(String(describing: error))")
+      if error == nil { expected.append("\(number)") }
+      if number % 2 == 1 { _ = failure { try engine.synchronize() } }
+    }
+    #expect(expected.count >= 5)
+    try engine.synchronize()
+    try engine.close()
+    #expect(count.value > failing)
+    #expect(try place.engine("two").keys("", after: nil, limit: 10).map(\.key) == expected)
   }
 
   @Test("come before the rows of an index, also where they remove some")
