@@ -20,6 +20,9 @@ package protocol Backend: Sendable {
   /// The same, without the packs that are published. Makes no request.
   func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName])
 
+  /// Reads a published pack from where it is published from now on, whatever lies here: a power cut may have torn that.
+  func distrustLocal(_ name: PackName)
+
   /// The published packs that this machine knows of. Makes no request.
   func knownPackNames() throws(BlobStorageError) -> Set<PackName>
 
@@ -98,6 +101,7 @@ extension Backend {
     try packNames()
   }
   package func openLocalPack(_ name: PackName) throws(BlobStorageError) -> (any File)? { try openPack(name) }
+  package func distrustLocal(_ name: PackName) {}
   package func isUnpublishable(_ name: PackName) throws(BlobStorageError) -> Bool { false }
   package func knownPackNames() throws(BlobStorageError) -> Set<PackName> { [] }
   package func prefetchFooters() throws(BlobStorageError) {}

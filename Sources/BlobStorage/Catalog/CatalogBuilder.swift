@@ -64,7 +64,10 @@ package struct CatalogBuilder: Sendable {
     }
     let names = try backend.localPackNames().live
     let census = try backend.census.read()
-    for name in names { try add(name, census, into: database) }
+    for name in names {
+      // It was published, and those rows are of what was published.
+      if adopted.contains(name) { backend.distrustLocal(name) } else { try add(name, census, into: database) }
+    }
     try fillFromPublished(database, except: adopted.union(names))
   }
 

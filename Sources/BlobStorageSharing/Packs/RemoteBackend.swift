@@ -113,8 +113,10 @@ package final class RemoteBackend: Backend {
     return names
   }
 
-  /// Makes reads of a published pack go to the object store, because its copy in the spool is torn.
-  func distrustLocal(_ name: PackName) { torn.withLock { _ = $0.insert(name) } }
+  /// The packs whose files lie in the spool, also those that are torn.
+  func spooledPackNames() throws(BlobStorageError) -> [PackName] { try spool.packNames().live }
+
+  package func distrustLocal(_ name: PackName) { torn.withLock { _ = $0.insert(name) } }
 
   package func packNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
     let local = try localPackNames()

@@ -53,7 +53,7 @@ struct SpoolAdoption {
   }
 
   mutating func run() throws(BlobStorageError) {
-    let names = Dictionary(grouping: try backend.localPackNames().live, by: \.writer)
+    let names = Dictionary(grouping: try backend.spooledPackNames(), by: \.writer)
     for writer in names.keys.sorted() {
       try attempt(writer) { (adoption) throws(BlobStorageError) in
         // A published pack may lie in the spool unlocked while its writer lives.
@@ -71,7 +71,7 @@ struct SpoolAdoption {
     try locks.forEachDead { (writer) throws(BlobStorageError) in
       // Packs written since the listing wait for the next opening.
       if unfinished.contains(writer) { return }
-      if try backend.localPackNames().live.contains(where: { $0.writer == writer }) { return }
+      if try backend.spooledPackNames().contains(where: { $0.writer == writer }) { return }
       try attempt(writer) { (adoption) throws(BlobStorageError) in
         if !adoption.ended.contains(writer) { try adoption.leave(writer) }
         locks.remove(writer)
@@ -130,6 +130,8 @@ struct SpoolAdoption {
       }
       if let row, row.durableByteCount > 0 {
         try backend.settle(name)
+        // A power cut may have torn what lies here, if an index knew the pack.
+        backend.forgetRecords(name)
         continue
       }
       if let byteCount = listing.packs[name], byteCount == (try file.status().byteCount) {
