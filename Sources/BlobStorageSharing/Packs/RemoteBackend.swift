@@ -46,7 +46,7 @@ package final class RemoteBackend: Backend {
   private let lost = Mutex<Set<PackName>>([])
   /// Objects with names of packs that are packs of other stores.
   let strays = Mutex<Set<PackName>>([])
-  /// Published packs whose copy in the spool a power cut has torn.
+  /// Published packs that are not read from the spool: a power cut may have torn their copies there.
   private let torn = Mutex<Set<PackName>>([])
   /// Whether puts rely on condemned packs like on others. A collector does, because it copies live records out of them.
   private let countsOnCondemned: Bool
