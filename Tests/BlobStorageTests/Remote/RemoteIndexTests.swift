@@ -119,6 +119,38 @@ struct RemoteIndexTests {
     #expect(!roots.isEmpty && roots.count <= 2)
   }
 
+  /// The power cut brings back the file that was removed from the spool, but not all of its bytes.
+  @Test(
+    "is what counts of a published pack, not a copy in the spool that a power cut has torn", arguments: 0..<4)
+  func tornSpool(_ quarters: Int) throws {
+    var random = SplitMix64.announced()
+    var expected: [String: [UInt8]] = [:]
+    var one: Engine? = try machines.engine("one", catalogLimit: 0, bootIdentity: "first")
+    for number in 0..<8 {
+      let bytes = random.bytes(4_000)
+      expected["key \(number)"] = bytes
+      _ = try one?.put("key \(number)", bytes, .relaxed)
+    }
+    let spool = machines.temporary.path.appending("one").appending("packs")
+    let name = try #require(try FileManager.default.contentsOfDirectory(atPath: spool.string).first)
+    let url = URL(filePath: spool.appending(name).string)
+    let spooled = try Data(contentsOf: url)
+    try one?.synchronize()
+    #expect(machines.names("packs/").count == 1)
+    one = nil
+    try collect()
+    #expect(roots.count == 1)
+    try spooled.prefix(spooled.count * quarters / 4).write(to: url)
+
+    let next = try machines.engine("one", catalogLimit: 0, bootIdentity: "second")
+    #expect(try next.catalog.indexRoot() != nil)
+    for (key, bytes) in expected { #expect(try next.data(key, nil) == Data(bytes), "\(key)") }
+    #expect(try next.verify().damaged == [])
+    try next.close()
+    #expect(try FileManager.default.contentsOfDirectory(atPath: spool.string) == [])
+    try check(expected, "afterwards")
+  }
+
   @Test("does not bring back what a machine has removed since")
   func removed() throws {
     let archiving = PutOptions(replacement: .archiveCurrent)

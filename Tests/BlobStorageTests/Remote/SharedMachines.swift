@@ -23,12 +23,15 @@ struct SharedMachines {
   ///   - daysAhead: how far its clock is ahead.
   ///   - catalogLimit: bytes of what it keeps of the catalog.
   ///   - time: how much time passes. Tails that are a second old are settled.
+  ///   - bootIdentity: another than before after a power cut.
   func engine(
     _ machine: String, _ objects: (any ObjectStore)? = nil, silence: Double = 30, weaknesses: Weaknesses = [],
     keptChangeCount: UInt32 = 1 << 16, fencePatience: Double = 0, daysAhead: UInt64 = 0,
-    catalogLimit: Int64 = 1 << 30, time: PassingTime = .system
+    catalogLimit: Int64 = 1 << 30, time: PassingTime = .system,
+    bootIdentity: String = BootIdentity.current()
   ) throws -> Engine {
     var environment = Engine.Environment()
+    environment.bootIdentity = bootIdentity
     environment.time = time
     environment.clock = WallClock { WallClock.system.now() + daysAhead * 24 * 60 * 60 * 1_000 }
     environment.worksInline = true
