@@ -240,7 +240,7 @@ extension CacheCore {
   package func countGarbage() throws(BlobStorageError) {
     // They would be counted twice.
     try writeNotes()
-    var marker = Marker(engine)
+    var marker = Marker(engine.blobs, engine.folder)
     try marker.markVersions()
     let marks = marker.marks
     try engine.catalog.write { (transaction) throws(BlobStorageError) in

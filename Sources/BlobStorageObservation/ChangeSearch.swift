@@ -121,9 +121,8 @@ final class ChangeSearch: Sendable {
     defer { file.close() }
     var isTooMuch = false
     do throws(BlobStorageError) {
-      let scanner = try PackScanner(
-        file: file, name: row.name, codecs: engine.codecs, store: engine.header,
-        upTo: row.isSealed ? nil : row.appliedByteCount)
+      let scanner = try engine.packs.scanner(
+        row.name, file, upTo: row.isSealed ? nil : row.appliedByteCount)
       // Refs of this range that nothing in it has dropped again, and keys that changed in another way.
       var added: [[UInt8]: Set<Stamp>] = [:]
       var changed: Set<[UInt8]> = []

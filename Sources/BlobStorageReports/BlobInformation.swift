@@ -68,7 +68,7 @@ extension BlobInformation {
         .corrupted, "Key “\(key)”: blob \(version.digest) is missing from the store.", key: key,
         digest: version.digest)
     }
-    var others = Marker(engine)
+    var others = Marker(engine.blobs, engine.folder)
     let keyBytes = Array(key.utf8)
     try others.markVersions(progress: progress, isLeftOut: { $0 == keyBytes && $1 == version.id.stamp })
     var information = BlobInformation(

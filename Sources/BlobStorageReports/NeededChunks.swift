@@ -7,7 +7,7 @@ final class NeededChunks {
   private var reasons: Set<String> = []
   private static let reasonCountMax = 100
 
-  init(_ engine: Engine) { walk = LiveWalk(engine.blobs) }
+  init(_ blobs: BlobSource) { walk = LiveWalk(blobs) }
 
   /// Why blobs could not be followed; only the first reasons.
   var unreadableMessages: [String] { Array(reasons.sorted().prefix(20)) }
@@ -44,7 +44,7 @@ extension Engine {
   /// Reports how many keys have been followed to their chunks, and about how many there are.
   func marking(_ progress: ProgressHandler?) throws(BlobStorageError) -> (Int) -> Void {
     guard let progress else { return { _ in } }
-    let total = try keyCountMax()
+    let total = try catalog.keyCountMax()
     progress(WorkProgress(phase: "marking", totalCount: total))
     return { progress(WorkProgress(phase: "marking", doneCount: $0, totalCount: max($0, total))) }
   }

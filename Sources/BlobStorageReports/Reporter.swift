@@ -28,7 +28,7 @@ final class Reporter {
     self.engine = engine
     self.keyCountMax = keyCountMax
     self.progress = progress ?? { _ in }
-    needed = NeededChunks(engine)
+    needed = NeededChunks(engine.blobs)
   }
 
   func run() throws(BlobStorageError) -> StoreReport {

@@ -61,7 +61,7 @@ extension StoreStatistics {
     _ engine: Engine, progress: (Int) -> Void = { _ in }
   ) throws(BlobStorageError) -> (statistics: StoreStatistics, packs: [StoreReport.Pack]) {
     try engine.checkOpen()
-    var marker = Marker(engine)
+    var marker = Marker(engine.blobs, engine.folder)
     try marker.markVersions(progress: progress)
     let rows = try engine.catalog.packRows()
     var statistics = StoreStatistics()
@@ -72,7 +72,7 @@ extension StoreStatistics {
     statistics.plainByteCount = marker.versionByteCount
     statistics.unreadable = marker.notFollowed
     statistics.usesSimilarity = engine.header.flags.contains(.similarity)
-    try engine.forEachChunk { (_, row, transaction) throws(BlobStorageError) in
+    try engine.catalog.forEachChunk { (_, row, transaction) throws(BlobStorageError) in
       guard marker.marks.contains(row.place) else { return true }
       let base: ChunkRow? = if let base = row.base { try transaction.chunkRow(base) } else { nil }
       statistics.add(row, base, isOnlyBase: marker.marks.isOnlyBase(row.place))

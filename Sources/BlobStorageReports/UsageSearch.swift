@@ -39,7 +39,7 @@ package final class UsageSearch {
     self.engine = engine
     self.subject = subject
     self.listCountMax = listCountMax
-    needed = NeededChunks(engine)
+    needed = NeededChunks(engine.blobs)
     sharers = Largest(countMax: listCountMax)
   }
 

@@ -183,7 +183,7 @@ final class ChunkTransfer {
     var builder = FrameBuilder(target.codec, target.codecs)
     for item in items {
       do throws(BlobStorageError) {
-        var chunk = try StoredChunk.read(item.digest, from: source)
+        var chunk = try StoredChunk.read(item.digest, from: source.chunks)
         let base = chunk.record.base
         if base != nil && base != usable[item.digest] || item.row?.frameOffset != nil {
           chunk = try chunk.alone(by: target.planner)

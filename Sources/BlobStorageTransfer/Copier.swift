@@ -62,7 +62,7 @@ package final class Copier {
     try checkStores()
     limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: target.environment.time)
     // A retention in the target would not see what is about to be copied.
-    let lock = options.isDryRun ? nil : try StatesLock.shared(target)
+    let lock = options.isDryRun ? nil : try StatesLock.shared(target.folder)
     defer { withExtendedLifetime(lock) {} }
     if options.isMirror { try checkMirror() }
     if progress != nil { try count() }

@@ -19,7 +19,7 @@ final class ImportedState {
     } else {
       recorder = nil
     }
-    lock = recorder == nil && !options.isDryRun ? try StatesLock.shared(engine) : nil
+    lock = recorder == nil && !options.isDryRun ? try StatesLock.shared(engine.folder) : nil
   }
 
   var isRecorded: Bool { recorder != nil }

@@ -10,9 +10,9 @@ struct StoredChunk: Sendable {
   /// The chunk of a store.
   ///
   /// - Throws: `corrupted` for one that is not there, or whose bytes do not match.
-  static func read(_ digest: BlobDigest, from engine: Engine) throws(BlobStorageError) -> StoredChunk {
+  static func read(_ digest: BlobDigest, from chunks: ChunkSource) throws(BlobStorageError) -> StoredChunk {
     do throws(BlobStorageError) {
-      let found = try engine.chunks.located(digest) { (place) throws(BlobStorageError) -> StoredChunk in
+      let found = try chunks.located(digest) { (place) throws(BlobStorageError) -> StoredChunk in
         // Of a frame only the member is wanted.
         guard place.row.frameOffset == nil else {
           throw BlobStorageError(.corrupted, "The chunk has no record of its own.")
@@ -20,7 +20,7 @@ struct StoredChunk: Sendable {
         let start = place.row.place.offset
         return try place.file.readingAfresh(start..<start + Int64(place.row.recordByteCount)) {
           () throws(BlobStorageError) in
-          try read(place, digest, engine)
+          try read(place, digest, chunks)
         }
       }
       if let found { return found }
@@ -28,14 +28,14 @@ struct StoredChunk: Sendable {
       guard error.code == .corrupted else { throw error }
     }
     // A record may be damaged outside the bytes that matter, or another machine's not be known here yet.
-    let plain = try engine.chunks.bytes(digest)
+    let plain = try chunks.bytes(digest)
     return StoredChunk(
       record: ChunkRecord(
         digest: digest, plainByteCount: plain.count, codecNumber: CodecKind.none.rawValue), stored: plain)
   }
 
   private static func read(
-    _ place: ChunkSource.Located, _ digest: BlobDigest, _ engine: Engine
+    _ place: ChunkSource.Located, _ digest: BlobDigest, _ chunks: ChunkSource
   ) throws(BlobStorageError) -> StoredChunk {
     let bytes = try place.file.bytes(at: place.row.place.offset, place.row.recordByteCount, pack: place.pack)
     return try bridge(bytes) { (raw) throws(BlobStorageError) -> StoredChunk in
@@ -47,8 +47,8 @@ struct StoredChunk: Sendable {
         throw BlobStorageError(.corrupted, "There is another record in the place of chunk \(digest).")
       }
       var base: [UInt8]?
-      if let name = record.base { base = try engine.chunks.base(name, access: .sequential) }
-      let plain = try engine.chunks.decoded(payload.bytes, record, base: base)
+      if let name = record.base { base = try chunks.base(name, access: .sequential) }
+      let plain = try chunks.decoded(payload.bytes, record, base: base)
       if record.codecNumber == CodecKind.none.rawValue { return StoredChunk(record: record, stored: plain) }
       return StoredChunk(record: record, stored: Array(payload), plain: plain)
     }

@@ -46,7 +46,7 @@ struct Retention {
   /// what another one replaces: then the next retention drops that.
   private mutating func dropStates(_ holds: [KeyHold]) throws(BlobStorageError) {
     let unreadable = try unreadableStates(StateList(engine))
-    let lock = try StatesLock.exclusive(engine)
+    let lock = try StatesLock.exclusive(engine.folder)
     defer { withExtendedLifetime(lock) {} }
     var list = try StateList(engine)
     let dropped = droppedStates(list.states.map(\.state), Set(unreadable.map(\.id)), holds)

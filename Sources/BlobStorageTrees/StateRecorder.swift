@@ -28,7 +28,7 @@ package final class StateRecorder {
     _ engine: Engine, prefix: String, name: String?, sources: [String], created: Date
   ) throws(BlobStorageError) {
     states = StateFile(engine)
-    lock = try StatesLock.shared(engine)
+    lock = try StatesLock.shared(engine.folder)
     state = TreeState(
       id: TreeState.ID(engine.environment.randomNumber()), name: name, prefix: prefix,
       // As precise as it is stored.

@@ -9,9 +9,9 @@ package final class StatesLock {
   deinit { file.close() }
 
   private static func held(
-    _ engine: Engine, _ kind: LockKind, withinSeconds seconds: Double
+    _ folder: StoreFolder, _ kind: LockKind, withinSeconds seconds: Double
   ) throws(BlobStorageError) -> StatesLock? {
-    let lock = StatesLock(try engine.folder.files.open(engine.folder.statesLock, .openOrCreate))
+    let lock = StatesLock(try folder.files.open(folder.statesLock, .openOrCreate))
     return try lock.file.lock(kind, withinSeconds: seconds) ? lock : nil
   }
 
@@ -26,13 +26,13 @@ package final class StatesLock {
   }
 
   /// - Throws: `busy` if a retention has it for a minute.
-  package static func shared(_ engine: Engine) throws(BlobStorageError) -> StatesLock {
-    if let lock = try held(engine, .shared, withinSeconds: 60) { return lock }
-    throw BlobStorageError(.busy, "`keep` is dropping states of \(engine.folder.path): try again later.")
+  package static func shared(_ folder: StoreFolder) throws(BlobStorageError) -> StatesLock {
+    if let lock = try held(folder, .shared, withinSeconds: 60) { return lock }
+    throw BlobStorageError(.busy, "`keep` is dropping states of \(folder.path): try again later.")
   }
 
   /// Nil while an import is under way.
-  static func exclusive(_ engine: Engine) throws(BlobStorageError) -> StatesLock? {
-    try held(engine, .exclusive, withinSeconds: 1)
+  static func exclusive(_ folder: StoreFolder) throws(BlobStorageError) -> StatesLock? {
+    try held(folder, .exclusive, withinSeconds: 1)
   }
 }

@@ -84,3 +84,55 @@ extension BlobVersion {
     (metadata, mediaType) = (stored.own, stored.mediaType)
   }
 }
+
+/// Walks over whole tables, with a short snapshot for each page.
+extension Catalog {
+  /// Calls `body` with every chunk, in the order of digests, until it returns false. Each batch has a
+  /// snapshot of its own.
+  package func forEachChunk(
+    _ body: (BlobDigest, ChunkRow, ReadTransaction) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    let pageCountMax = 20_000
+    var last: BlobDigest?
+    while true {
+      try CancellationFlag.check()
+      var pageCount = 0
+      var goesOn = true
+      try read { (transaction) throws(BlobStorageError) in
+        try transaction.forEachChunk(after: last) {
+          (digest, row) throws(BlobStorageError) in
+          last = digest
+          pageCount += 1
+          goesOn = try body(digest, row, transaction)
+          return goesOn && pageCount < pageCountMax
+        }
+      }
+      if !goesOn || pageCount < pageCountMax { return }
+    }
+  }
+
+  /// Calls `body` with pages of the manifests, each from a snapshot of its own.
+  package func forEachManifestPage(
+    _ body: ([(digest: BlobDigest, row: ManifestRow)]) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var last: BlobDigest?
+    repeat {
+      try CancellationFlag.check()
+      var page: [(digest: BlobDigest, row: ManifestRow)] = []
+      try read { (transaction) throws(BlobStorageError) in
+        try transaction.forEachManifest(after: last) { (digest, row) in
+          page.append((digest, row))
+          return page.count < 32_768
+        }
+      }
+      try body(page)
+      last = page.last?.digest
+    } while last != nil
+  }
+
+  /// How many keys there are, about: long ones count several times, and so do some that are gone. Outer rows do not
+  /// count.
+  package func keyCountMax() throws(BlobStorageError) -> Int {
+    try read { (transaction) throws(BlobStorageError) in try transaction.count(.names) }
+  }
+}

@@ -7,15 +7,13 @@ package struct PackRetraction {
 
   private let name: PackName
   private let catalog: Catalog
-  private let codecs: CodecPool
-  private let store: StoreHeader
+  private let packs: PackFiles
   private var batchCount = recordCountOfBatch
 
-  package init(_ name: PackName, catalog: Catalog, codecs: CodecPool, store: StoreHeader) {
+  package init(_ name: PackName, catalog: Catalog, packs: PackFiles) {
     self.name = name
     self.catalog = catalog
-    self.codecs = codecs
-    self.store = store
+    self.packs = packs
   }
 
   /// Takes its records out, from the last to the first, and forgets it. Its row is `retired`; `file` has its footer.
@@ -25,7 +23,7 @@ package struct PackRetraction {
   /// - Throws: `noSpace` when there is no room to take out a single record.
   package mutating func run(_ file: any File) throws(BlobStorageError) {
     guard let row = try catalog.packRow(name) else { return }
-    let scanner = try PackScanner(file: file, name: name, codecs: codecs, store: store)
+    let scanner = try packs.scanner(name, file)
     // A pack that was applied in part may have chunks without a base further on (`PublishedIntake`).
     if !row.isSealed {
       try Self.forEachWindow(of: scanner) { record in
@@ -60,7 +58,7 @@ package struct PackRetraction {
   ) throws(BlobStorageError) {
     guard let row = try catalog.packRow(name) else { return try remove() }
     var records: [PackRecord] = []
-    _ = try PackScanner(file: file, name: name, codecs: codecs, store: store).scan { record in
+    _ = try packs.scanner(name, file).scan { record in
       if record.offset < row.appliedByteCount { records.append(record) }
     }
     try remove()

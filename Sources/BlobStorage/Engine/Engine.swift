@@ -182,7 +182,7 @@ package final class Engine: Sendable {
           try builder.recoverDeadPacks(database, willWrite: willWrite)
         })
     }
-    let packs = PackFiles(backend: backend)
+    let packs = PackFiles(backend: backend, codecs: codecs, store: header)
     self.packs = packs
     sharing = opened.sharing(
       StoreParts(setting: setting, backend: backend, catalog: catalog, builder: builder, packs: packs))
@@ -192,7 +192,7 @@ package final class Engine: Sendable {
     chunks = ChunkSource(
       catalog: catalog, packs: packs, codecs: codecs,
       cache: ChunkCache(byteCountMax: configuration.cacheByteLimit),
-      otherCopies: OtherCopies(catalog: catalog, backend: backend, codecs: codecs, store: header),
+      otherCopies: OtherCopies(catalog: catalog, packs: packs),
       looksUpAgain: !weaknesses.contains(.looksUpOnce), extender: sharing)
     blobs = BlobSource(catalog: catalog, backend: backend, packs: packs, chunks: chunks, work: work)
     packByteCountTarget = environment.packByteCountTarget

@@ -32,9 +32,7 @@ extension Collector {
     var confirmed: [Candidate] = []
     for candidate in candidates
     where !isProtected(candidate.row, before) && !isProtected(candidate.row, after) {
-      let content = try PackContent(
-        engine, number: candidate.number, row: candidate.row, marks: marker.marks,
-        checksCopies: true)
+      let content = try packContent(candidate.number, candidate.row, checksCopies: true)
       if let damage = content.damagedCopy {
         damagedCopies.append(.unreadable(damage))
         continue
@@ -276,7 +274,7 @@ extension Collector {
     of candidate: Candidate, _ body: (PackRecord, Place) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     var ordinal = 0
-    let outcome = try engine.scan(candidate.row.name) { (record) throws(BlobStorageError) in
+    let outcome = try engine.packs.scan(candidate.row.name) { (record) throws(BlobStorageError) in
       try body(record, Place(pack: candidate.number, offset: record.offset, ordinal: ordinal))
       ordinal += 1
     }
@@ -292,7 +290,7 @@ extension Collector {
     if engine.weaknesses.contains(.forgetsNewBases) { return }
     for (number, row) in try engine.catalog.packRows() where !sealed.contains(number) {
       var bases: Set<BlobDigest> = []
-      try engine.scan(row.name) { record in
+      try engine.packs.scan(row.name) { record in
         if case .chunk(let chunk) = record.content, let base = chunk.base { bases.insert(base) }
       }
       try marker.markChunks(Array(bases))
@@ -308,7 +306,7 @@ extension Collector {
   package func markAnew() throws(BlobStorageError) {
     if engine.weaknesses.contains(.removesByOldListing) { return }
     repeat {
-      marker = Marker(engine)
+      marker = Marker(engine.blobs, engine.folder)
       try beginMarking()
       try mark()
       if marker.missing.isEmpty { break }
@@ -324,8 +322,7 @@ extension Collector {
     for (number, row) in rows {
       try CancellationFlag.check()
       let content = try unlessObstacle(
-        try PackContent(
-          engine, number: number, row: row, marks: marker.marks, checksCopies: true))
+        try packContent(number, row, checksCopies: true))
       guard let content else { continue }
       if content.damagedCopy == nil {
         all.append(Candidate(number: number, row: row, content: content))
@@ -477,7 +474,7 @@ extension Collector {
       group = []
     }
     do throws(BlobStorageError) {
-      _ = try PackScanner(file: file, name: name, codecs: engine.codecs, store: engine.header).scan {
+      _ = try engine.packs.scanner(name, file).scan {
         (record) throws(BlobStorageError) in
         group.append((record, ordinal))
         ordinal += 1

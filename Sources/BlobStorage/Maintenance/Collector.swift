@@ -69,7 +69,7 @@ package final class Collector {
     self.options = options
     self.progress = progress ?? { _ in }
     self.scope = scope
-    marker = Marker(engine)
+    marker = Marker(engine.blobs, engine.folder)
     report.isDryRun = options.isDryRun
   }
 
@@ -137,7 +137,7 @@ package final class Collector {
   func mark() throws(BlobStorageError) {
     let progress = progress
     let archivedCountMax = options.isDryRun ? options.archivedVersionLimit : nil
-    let total = try engine.keyCountMax()
+    let total = try engine.catalog.keyCountMax()
     repeat {
       try marker.markVersions(archivedCountMax: archivedCountMax) {
         progress(WorkProgress(phase: "marking", doneCount: $0, totalCount: max($0, total)))
@@ -158,7 +158,7 @@ package final class Collector {
       isReplaced = isReplaced || isWhole
     }
     if isReplaced {
-      marker = Marker(engine)
+      marker = Marker(engine.blobs, engine.folder)
       try beginMarking()
     }
     return isReplaced
@@ -257,7 +257,7 @@ package final class Collector {
         || (merges && row.recordsByteCount < Self.smallPackByteCount)
       guard goes || isWorthwhile(row.recordsByteCount, kept: marker.marks.liveByteCount(number)),
         let content = try unlessObstacle(
-          try PackContent(engine, number: number, row: row, marks: marker.marks)),
+          try packContent(number, row)),
         goes || isWorthwhile(content.recordsByteCount, kept: content.keptByteCount)
       else { continue }
       candidates.append(Candidate(number: number, row: row, content: content))
@@ -270,7 +270,7 @@ package final class Collector {
   private func afterDead(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
     var gone: PackContent.HiddenCopies = [:]
     for candidate in candidates where candidate.content.keptCount == 0 {
-      let hidden = try unlessObstacle(try PackContent.hiddenCopies(candidate.row, engine))
+      let hidden = try unlessObstacle(try PackContent.hiddenCopies(candidate.row.name, engine.blobs))
       gone.merge(hidden ?? [:], uniquingKeysWith: +)
     }
     guard !gone.isEmpty else { return candidates }
@@ -278,10 +278,20 @@ package final class Collector {
     for index in left.indices where left[index].content.keptCount > 0 {
       let (number, row) = (left[index].number, left[index].row)
       let content = try unlessObstacle(
-        try PackContent(engine, number: number, row: row, marks: marker.marks, gone: gone))
+        try packContent(number, row, gone: gone))
       if let content { left[index].content = content }
     }
     return left
+  }
+
+  /// What must be kept of a pack, by what is marked.
+  func packContent(
+    _ number: UInt32, _ row: PackRow, gone: PackContent.HiddenCopies = [:], checksCopies: Bool = false,
+    _ body: (PackContent.Kept) throws(BlobStorageError) -> Void = { _ in }
+  ) throws(BlobStorageError) -> PackContent {
+    try PackContent(
+      engine.blobs, number: number, row: row, marks: marker.marks, gone: gone, checksCopies: checksCopies,
+      weaknesses: engine.weaknesses, body)
   }
 
   private func isWorthwhile(_ total: Int64, kept: Int64) -> Bool {
@@ -302,9 +312,9 @@ package final class Collector {
     var candidate = candidate
     let before = session.addedByteCount
     var compaction = try Compaction(of: candidate.row.name, engine: engine, to: session, reencoder)
-    candidate.content = try PackContent(
-      engine, number: candidate.number, row: candidate.row, marks: marker.marks
-    ) { (record) throws(BlobStorageError) in try compaction.copy(record) }
+    candidate.content = try packContent(candidate.number, candidate.row) {
+      (record) throws(BlobStorageError) in try compaction.copy(record)
+    }
     try compaction.finish()
     savedByteCounts[candidate.row.name] = compaction.savedByteCount
     // Refs take other bytes than before: they share records, and name chunks by other places. Small chunks are joined.

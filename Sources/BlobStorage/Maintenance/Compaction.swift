@@ -245,8 +245,7 @@ enum Retirement {
       return try remove()
     }
     defer { file.close() }
-    var retraction = PackRetraction(
-      name, catalog: engine.catalog, codecs: engine.codecs, store: engine.header)
+    var retraction = PackRetraction(name, catalog: engine.catalog, packs: engine.packs)
     do throws(BlobStorageError) {
       try engine.folder.withReserve { () throws(BlobStorageError) in try retraction.run(file) }
     } catch {

@@ -42,65 +42,6 @@ extension Engine {
     }
   }
 
-  /// Calls `body` with every record of a pack; nil when the pack is missing.
-  @discardableResult
-  package func scan(
-    _ pack: PackName, _ body: (PackRecord) throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) -> PackScanner.Outcome? {
-    guard let file = try backend.openPack(pack) else { return nil }
-    defer { file.close() }
-    return try PackScanner(file: file, name: pack, codecs: codecs, store: header).scan(body)
-  }
-
-  /// Calls `body` with every chunk of the catalog, in the order of digests, until it returns false. Each batch has a
-  /// snapshot of its own.
-  package func forEachChunk(
-    _ body: (BlobDigest, ChunkRow, ReadTransaction) throws(BlobStorageError) -> Bool
-  ) throws(BlobStorageError) {
-    let pageCountMax = 20_000
-    var last: BlobDigest?
-    while true {
-      try CancellationFlag.check()
-      var pageCount = 0
-      var goesOn = true
-      try catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachChunk(after: last) {
-          (digest, row) throws(BlobStorageError) in
-          last = digest
-          pageCount += 1
-          goesOn = try body(digest, row, transaction)
-          return goesOn && pageCount < pageCountMax
-        }
-      }
-      if !goesOn || pageCount < pageCountMax { return }
-    }
-  }
-
-  /// Calls `body` with pages of the manifests, each from a snapshot of its own.
-  func forEachManifestPage(
-    _ body: ([(digest: BlobDigest, row: ManifestRow)]) throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) {
-    var last: BlobDigest?
-    repeat {
-      try CancellationFlag.check()
-      var page: [(digest: BlobDigest, row: ManifestRow)] = []
-      try catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachManifest(after: last) { (digest, row) in
-          page.append((digest, row))
-          return page.count < 32_768
-        }
-      }
-      try body(page)
-      last = page.last?.digest
-    } while last != nil
-  }
-
-  /// How many keys there are, about: long ones count several times, and so do some that are gone. Outer rows do not
-  /// count.
-  package func keyCountMax() throws(BlobStorageError) -> Int {
-    try catalog.read { (transaction) throws(BlobStorageError) in try transaction.count(.names) }
-  }
-
   /// Restores the reserve if there is room for it.
   package func keepReserve() {
     do throws(BlobStorageError) { try folder.keepReserve() } catch {

@@ -19,7 +19,8 @@ package struct Marker {
   package private(set) var damaged: Set<BlobDigest> = []
   private static let obstacleCountMax = 1_000
 
-  let engine: Engine
+  private let blobs: BlobSource
+  private let folder: StoreFolder
   /// Versions that are looked up together.
   static let pageCount = 32_768
   /// Chunks that are looked up together, whatever blobs they are of: in the order of digests, so that each page of the
@@ -32,7 +33,11 @@ package struct Marker {
   /// Lists whose chunks were marked, by where they lie.
   private var markedLists = PlaceSet()
 
-  package init(_ engine: Engine) { self.engine = engine }
+  /// - Parameter folder: has the holds.
+  package init(_ blobs: BlobSource, _ folder: StoreFolder) {
+    self.blobs = blobs
+    self.folder = folder
+  }
 
   /// Marks what all versions need, except those that `isLeftOut` says.
   ///
@@ -45,7 +50,7 @@ package struct Marker {
   ) throws(BlobStorageError) {
     // Internal keys last: versions move there from other keys.
     for prefix in [[], InternalKey.prefix] {
-      var pages = KeyPages(engine.catalog, prefix: prefix, countMax: Self.pageCount)
+      var pages = KeyPages(blobs.catalog, prefix: prefix, countMax: Self.pageCount)
       while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
         var versions: [Version] = []
         var archivedCount = -1  // the first is the current one
@@ -73,9 +78,9 @@ package struct Marker {
 
   /// Marks blobs that are held by name. A process that died may have left a hold of a blob that it had not stored yet.
   mutating func markHolds() throws(BlobStorageError) {
-    let digests = try HoldFile(engine.folder).read().map(\.digest)
+    let digests = try HoldFile(folder).read().map(\.digest)
     guard !digests.isEmpty else { return }
-    let stored = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+    let stored = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
       var stored: [BlobDigest] = []
       for digest in digests {
         if try transaction.chunkRow(digest) == nil, try transaction.manifestRow(digest) == nil { continue }
@@ -115,7 +120,7 @@ package struct Marker {
     var others: [(digest: BlobDigest, isThere: Bool)] = []
     blobCount += try look(up: digests) { others.append(($0, $1)) }
     var manifests: [BlobDigest] = []
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+    try blobs.catalog.read { (transaction) throws(BlobStorageError) in
       for (digest, isThere) in others {
         guard let row = try transaction.manifestRow(digest) else {
           if isThere { distrust(digest) } else { miss(digest) }
@@ -154,10 +159,10 @@ package struct Marker {
 
   /// Marks the lists and chunks of a blob, those of a list only if no blob before has named it.
   private mutating func markManifest(_ digest: BlobDigest) throws(BlobStorageError) {
-    let walk = LiveWalk(engine.blobs)
+    let walk = LiveWalk(blobs)
     let outcome = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
       try walk.forEachPart(of: layout) { (list) throws(BlobStorageError) in
-        let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        let row = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
           try transaction.chunkRow(list.digest)
         }
         // A missing list counts as unreadable.
@@ -230,10 +235,10 @@ package struct Marker {
     _ digests: [BlobDigest], _ body: (BlobDigest, ChunkRow?) -> Void
   ) throws(BlobStorageError) {
     var shares = Self.shares(of: digests)[...]
-    try engine.work.orderedMap(
-      inFlightMax: engine.work.width * 2 + 1,
+    try blobs.work.orderedMap(
+      inFlightMax: blobs.work.width * 2 + 1,
       next: { shares.popFirst() },
-      transform: { [catalog = engine.catalog] (share) throws(BlobStorageError) in
+      transform: { [catalog = blobs.catalog] (share) throws(BlobStorageError) in
         var rows: [(digest: BlobDigest, row: ChunkRow?)] = []
         rows.reserveCapacity(share.count)
         try catalog.read { (transaction) throws(BlobStorageError) in
@@ -266,7 +271,7 @@ extension Marker {
   ///
   /// - Returns: false when the catalog counts nothing, and everything had to be marked.
   mutating func markLive(in packs: [PackName]) throws(BlobStorageError) -> Bool {
-    let isCounted = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+    let isCounted = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.countsVersions()
     }
     // The catalog was rebuilt, and the cache has not asked again.
@@ -278,11 +283,11 @@ extension Marker {
       var digests: [BlobDigest] = []
       // What cannot be read is left alone when its content is looked at.
       _ = try unlessCorrupted(
-        try engine.scan(name) { record in
+        try blobs.packs.scan(name) { record in
           if case .chunk(let chunk) = record.content { digests.append(chunk.digest) }
         })
       for page in digests.parts(of: Self.pageCount) {
-        let (live, bases) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        let (live, bases) = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
           var live: [BlobDigest] = []
           var bases: [BlobDigest] = []
           for digest in page {
@@ -295,9 +300,9 @@ extension Marker {
         try markChunks(bases)
       }
     }
-    try engine.forEachManifestPage { (page) throws(BlobStorageError) in
+    try blobs.catalog.forEachManifestPage { (page) throws(BlobStorageError) in
       try markBlobs(
-        try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try blobs.catalog.read { (transaction) throws(BlobStorageError) in
           var live: [BlobDigest] = []
           for (digest, _) in page where try transaction.versionCount(of: digest) > 0 { live.append(digest) }
           return live

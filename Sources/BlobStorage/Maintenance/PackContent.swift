@@ -39,18 +39,15 @@ struct PackContent: Sendable {
   /// - Complexity: memory for a few thousand records, one bit for each of the others, and 40 bytes for each version that
   ///   something hides.
   init(
-    _ engine: Engine, number: UInt32, row: PackRow, marks: Marks, gone: HiddenCopies = [:],
-    checksCopies: Bool = false, _ body: (Kept) throws(BlobStorageError) -> Void = { _ in }
+    _ blobs: BlobSource, number: UInt32, row: PackRow, marks: Marks, gone: HiddenCopies,
+    checksCopies: Bool, weaknesses: Weaknesses, _ body: (Kept) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    guard let file = try engine.backend.openPack(row.name) else { throw .missing(row.name) }
-    defer { file.close() }
-    weaknesses = engine.weaknesses
-    let scanner = try PackScanner(file: file, name: row.name, codecs: engine.codecs, store: engine.header)
-    let going = [try Self.hiddenCopies(scanner, row, engine), gone]
+    self.weaknesses = weaknesses
+    let going = [try Self.hiddenCopies(row.name, blobs), gone]
     var group: [PackRecord] = []
     var ordinal = 0
     func decideGroup() throws(BlobStorageError) {
-      let kept = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      let kept = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
         var kept: [Kept] = []
         for record in group {
           let place = Place(pack: number, offset: record.offset, ordinal: ordinal)
@@ -60,29 +57,30 @@ struct PackContent: Sendable {
         return kept
       }
       group.removeAll(keepingCapacity: true)
-      if checksCopies, damagedCopy == nil { damagedCopy = try Self.damage(of: staying, engine) }
+      if checksCopies, damagedCopy == nil { damagedCopy = try Self.damage(of: staying, blobs) }
       staying.removeAll(keepingCapacity: true)
       for record in kept { try body(record) }
     }
-    _ = try scanner.scan { (record) throws(BlobStorageError) in
+    let outcome = try blobs.packs.scan(row.name) { (record) throws(BlobStorageError) in
       recordsByteCount += Int64(record.byteCount)
       group.append(record)
       if group.count == Self.groupCount { try decideGroup() }
     }
+    if outcome == nil { throw .missing(row.name) }
     try decideGroup()
   }
 
   /// Why one of these copies cannot be read; nil when all can.
   private static func damage(
-    of copies: [(digest: BlobDigest, isManifest: Bool)], _ engine: Engine
+    of copies: [(digest: BlobDigest, isManifest: Bool)], _ blobs: BlobSource
   ) throws(BlobStorageError) -> BlobStorageError? {
     for (digest, isManifest) in copies {
       try CancellationFlag.check()
       do throws(BlobStorageError) {
         if isManifest {
-          try engine.blobs.checkKnownCopy(digest)
+          try blobs.checkKnownCopy(digest)
         } else {
-          try engine.chunks.checkKnownCopy(digest)
+          try blobs.chunks.checkKnownCopy(digest)
         }
       } catch {
         guard error.code == .corrupted else { throw error }
@@ -93,20 +91,11 @@ struct PackContent: Sendable {
   }
 
   /// How many refs the pack has of each version that something hides.
-  static func hiddenCopies(_ row: PackRow, _ engine: Engine) throws(BlobStorageError) -> HiddenCopies {
-    guard let file = try engine.backend.openPack(row.name) else { throw .missing(row.name) }
-    defer { file.close() }
-    let scanner = try PackScanner(file: file, name: row.name, codecs: engine.codecs, store: engine.header)
-    return try hiddenCopies(scanner, row, engine)
-  }
-
-  private static func hiddenCopies(
-    _ scanner: PackScanner, _ row: PackRow, _ engine: Engine
-  ) throws(BlobStorageError) -> HiddenCopies {
+  static func hiddenCopies(_ pack: PackName, _ blobs: BlobSource) throws(BlobStorageError) -> HiddenCopies {
     var copies: HiddenCopies = [:]
     var refs: [RefRecord] = []
     func count() throws(BlobStorageError) {
-      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try blobs.catalog.read { (transaction) throws(BlobStorageError) in
         for ref in refs {
           guard let name = try transaction.nameRow(ref.key),
             try transaction.maskRow(of: name, ref.version) != nil
@@ -116,15 +105,16 @@ struct PackContent: Sendable {
       }
       refs.removeAll(keepingCapacity: true)
     }
-    let outcome = try scanner.scan { (record) throws(BlobStorageError) in
+    let outcome = try blobs.packs.scan(pack) { (record) throws(BlobStorageError) in
       guard case .ref(let ref) = record.content else { return }
       refs.append(ref)
       if refs.count == groupCount { try count() }
     }
     try count()
+    guard let outcome else { throw .missing(pack) }
     guard let gap = outcome.gaps.first else { return copies }
     throw BlobStorageError(
-      .corrupted, "Pack \(row.name) is damaged at \(gap.lowerBound).", pack: row.name.description,
+      .corrupted, "Pack \(pack) is damaged at \(gap.lowerBound).", pack: pack.description,
       offset: gap.lowerBound)
   }
 

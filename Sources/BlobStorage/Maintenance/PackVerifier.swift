@@ -31,7 +31,8 @@ struct PackVerifier {
   /// Records of a pack that are held in memory at a time.
   private static let recordCountOfGroup = 1 << 15
 
-  let engine: Engine
+  let blobs: BlobSource
+  let sharing: any Sharing
   let row: PackRow
   /// Checks the structure alone, and no payload.
   var isQuick = false
@@ -44,15 +45,15 @@ struct PackVerifier {
   /// - Parameter progress: receives the bytes of the pack that are done.
   consuming func run(progress: (Int64) -> Void = { _ in }) throws(BlobStorageError) -> Outcome {
     // Where packs are published, what this machine keeps of one says nothing about it.
-    if !isQuick, row.durableByteCount > 0, try !engine.sharing.readAnew(row.name) {
+    if !isQuick, row.durableByteCount > 0, try !sharing.readAnew(row.name) {
       find(row.appliedByteCount, "its header or footer differs from what was published")
     }
     // Taken away by gc since the catalog was read, or lost.
-    guard let file = try engine.backend.openPack(row.name) else { return try outcomeOfGone() }
+    guard let file = try blobs.backend.openPack(row.name) else { return try outcomeOfGone() }
     defer { file.close() }
     do throws(BlobStorageError) { try scan(file, progress) } catch {
       if error.code == .packGone { return try outcomeOfGone() }
-      guard engine.backend.isDamage(error) else { throw error }
+      guard blobs.backend.isDamage(error) else { throw error }
       outcome.hasUnknownRecords = error.code == .unsupportedFormat
       find(error.offset ?? 0, error.message)
     }
@@ -65,14 +66,14 @@ struct PackVerifier {
 
   /// The findings for a pack that disappeared while it was read: none, if another machine has collected it.
   private func outcomeOfGone() throws(BlobStorageError) -> Outcome {
-    try engine.extend()
-    return try engine.catalog.packRow(row.name) != nil ? .missing(row.name) : Outcome()
+    _ = try sharing.extend()
+    return try blobs.catalog.packRow(row.name) != nil ? .missing(row.name) : Outcome()
   }
 
   private mutating func scan(
     _ file: any File, _ progress: (Int64) -> Void
   ) throws(BlobStorageError) {
-    let scanner = try PackScanner(file: file, name: row.name, codecs: engine.codecs, store: engine.header)
+    let scanner = try blobs.packs.scanner(row.name, file)
     var records: [PackRecord] = []
     let scanned = try scanner.scan { (record) throws(BlobStorageError) in
       if case .skipped = record.content { outcome.hasUnknownRecords = true }
@@ -109,9 +110,9 @@ struct PackVerifier {
       return
     }
     var remaining = records[...]
-    let check = try RecordCheck(file, row.name, engine)
-    try engine.work.orderedMap(
-      inFlightMax: engine.work.width * 2 + 1,
+    let check = try RecordCheck(file, row.name, blobs, keepsDamagedPacks: sharing.keepsDamagedPacks)
+    try blobs.work.orderedMap(
+      inFlightMax: blobs.work.width * 2 + 1,
       next: { () throws(BlobStorageError) -> [PackRecord]? in
         guard !remaining.isEmpty else { return nil }
         var group: [PackRecord] = []
@@ -151,14 +152,16 @@ private struct RecordCheck {
   private let hasSuspects: Bool
   private var reader: RecordReader
 
-  init(_ file: any File, _ pack: PackName, _ engine: Engine) throws(BlobStorageError) {
-    hasSuspects = try engine.catalog.read { (view) throws(BlobStorageError) in try view.hasSuspects() }
+  init(_ file: any File, _ pack: PackName, _ blobs: BlobSource, keepsDamagedPacks: Bool)
+    throws(BlobStorageError)
+  {
+    hasSuspects = try blobs.catalog.read { (view) throws(BlobStorageError) in try view.hasSuspects() }
     self.file = file
     self.pack = pack
-    chunks = engine.chunks
-    blobs = engine.blobs
-    keepsDamagedPacks = engine.sharing.keepsDamagedPacks
-    reader = RecordReader(file, pack, engine.chunks)
+    chunks = blobs.chunks
+    self.blobs = blobs
+    self.keepsDamagedPacks = keepsDamagedPacks
+    reader = RecordReader(file, pack, blobs.chunks)
   }
 
   mutating func run(_ record: PackRecord) throws(BlobStorageError) {

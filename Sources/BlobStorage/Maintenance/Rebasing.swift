@@ -63,7 +63,7 @@ struct Rebasing {
   /// The bases that are live for their dependants alone, and save less than they take.
   private func plan(_ marks: Marks) throws(BlobStorageError) -> [Group] {
     var groups: [BlobDigest: Group] = [:]
-    try engine.forEachChunk { (digest, row, transaction) throws(BlobStorageError) in
+    try engine.catalog.forEachChunk { (digest, row, transaction) throws(BlobStorageError) in
       guard let base = row.base, marks.contains(row.place) else { return true }
       if groups[base] == nil, let baseRow = try transaction.chunkRow(base), marks.isOnlyBase(baseRow.place) {
         groups[base] = Group(base: baseRow)

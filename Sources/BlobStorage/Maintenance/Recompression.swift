@@ -34,7 +34,7 @@ struct Recompression {
     _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?,
     by removal: any PackRemoval
   ) throws(BlobStorageError) {
-    guard let reencoder = try Reencoder(engine) else { return nil }
+    guard let reencoder = try Reencoder(engine.codec, engine.codecs, engine.weaknesses) else { return nil }
     self.removal = removal
     self.engine = engine
     self.options = options
@@ -203,7 +203,7 @@ struct Recompression {
       }
       window = []
     }
-    try engine.scan(row.name) { (record) throws(BlobStorageError) in
+    try engine.packs.scan(row.name) { (record) throws(BlobStorageError) in
       guard case .chunk = record.content else { return }
       window.append(record)
       if window.count == Reencoder.windowCount { try choose() }

@@ -30,11 +30,11 @@ struct Reencoder: Sendable {
   private let weaknesses: Weaknesses
 
   /// Nil for a store that encodes nothing.
-  init?(_ engine: Engine) throws(BlobStorageError) {
-    guard engine.codec.kind != .none else { return nil }
-    choice = try CodecChoice(engine.codec.kind, level: .max)
-    codecs = engine.codecs
-    weaknesses = engine.weaknesses
+  init?(_ codec: CodecChoice, _ codecs: CodecPool, _ weaknesses: Weaknesses) throws(BlobStorageError) {
+    guard codec.kind != .none else { return nil }
+    choice = try CodecChoice(codec.kind, level: .max)
+    self.codecs = codecs
+    self.weaknesses = weaknesses
   }
 
   /// Chunks of a pack that stay together.

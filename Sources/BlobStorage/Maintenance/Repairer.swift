@@ -46,7 +46,8 @@ struct Repairer {
       progress(WorkProgress(phase: "repairing", doneCount: index, totalCount: rows.count))
       let result =
         try missing.contains(row.name)
-        ? .missing(row.name) : PackVerifier(engine: engine, row: row, keepsWhole: true).run()
+        ? .missing(row.name)
+        : PackVerifier(blobs: engine.blobs, sharing: engine.sharing, row: row, keepsWhole: true).run()
       findings += result.findings
       // A chunk whose base is damaged in another pack is whole itself: its own pack stays.
       let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }
@@ -155,7 +156,7 @@ struct Repairer {
   private func knownRecords(of name: PackName) throws(BlobStorageError) -> [PackRecord] {
     var known: [PackRecord] = []
     do throws(BlobStorageError) {
-      try engine.scan(name) { record in
+      try engine.packs.scan(name) { record in
         switch record.content {
         case .ref, .drop: known.append(record)
         case .chunk, .manifest, .skipped: break

@@ -54,7 +54,8 @@ struct Verifier {
       let result =
         try missing.contains(row.name)
         ? .missing(row.name)
-        : PackVerifier(engine: engine, row: row, isQuick: depth == .structure).run(progress: tell)
+        : PackVerifier(blobs: engine.blobs, sharing: engine.sharing, row: row, isQuick: depth == .structure)
+          .run(progress: tell)
       done += row.appliedByteCount
       report.chunkCount += result.chunkCount
       report.byteCount += result.byteCount
@@ -133,7 +134,7 @@ struct Verifier {
   /// Reads each blob of several chunks, and compares it with its digest.
   private func wrongBlobs(_ share: VerificationShare?) throws(BlobStorageError) -> [Finding] {
     var findings: [Finding] = []
-    try engine.forEachManifestPage { (page) throws(BlobStorageError) in
+    try engine.catalog.forEachManifestPage { (page) throws(BlobStorageError) in
       for (digest, row) in page where share?.contains(digest) != false {
         try CancellationFlag.check()
         do throws(BlobStorageError) {

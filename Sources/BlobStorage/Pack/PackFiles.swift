@@ -32,11 +32,15 @@ package final class PackFiles: Sendable {
   private static let nameCountMax = 1_024
 
   private let backend: any Backend
+  private let codecs: CodecPool
+  private let store: StoreHeader
   private let countMax: Int
   private let state = Mutex(State())
 
-  package init(backend: any Backend, countMax: Int = 64) {
+  package init(backend: any Backend, codecs: CodecPool, store: StoreHeader, countMax: Int = 64) {
     self.backend = backend
+    self.codecs = codecs
+    self.store = store
     self.countMax = countMax
   }
 
@@ -74,6 +78,23 @@ package final class PackFiles: Sendable {
       return (file, state.files.removeValue(forKey: oldest.key)?.file)
     }
     return file
+  }
+
+  /// Finds the records of a pack in its opened file.
+  package func scanner(
+    _ name: PackName, _ file: any File, upTo end: Int64? = nil
+  ) throws(BlobStorageError) -> PackScanner {
+    try PackScanner(file: file, name: name, codecs: codecs, store: store, upTo: end)
+  }
+
+  /// Calls `body` with every record of a pack, which is opened anew; nil if the pack no longer exists.
+  @discardableResult
+  package func scan(
+    _ name: PackName, _ body: (PackRecord) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> PackScanner.Outcome? {
+    guard let file = try backend.openPack(name) else { return nil }
+    defer { file.close() }
+    return try scanner(name, file).scan(body)
   }
 
   /// Forgets the packs that have no name any more.

@@ -25,19 +25,15 @@ package final class OtherCopies: Sendable {
   }
 
   private let catalog: Catalog
-  private let backend: any Backend
-  private let codecs: CodecPool
-  private let store: StoreHeader
+  private let packs: PackFiles
   private let found = Mutex<[PackName: Found]>([:])
   /// Damaged packs whose copies are remembered, and records of one that are looked for at once.
   private static let packCountMax = 4
   private static let soughtCountMax = 100_000
 
-  init(catalog: Catalog, backend: any Backend, codecs: CodecPool, store: StoreHeader) {
+  init(catalog: Catalog, packs: PackFiles) {
     self.catalog = catalog
-    self.backend = backend
-    self.codecs = codecs
-    self.store = store
+    self.packs = packs
   }
 
   /// The copies of a chunk, or of a manifest, that lie elsewhere than at `offset` of `pack`.
@@ -112,10 +108,8 @@ package final class OtherCopies: Sendable {
     _ name: PackName, _ body: (_ record: PackRecord, _ ordinal: Int) -> Void
   ) throws(BlobStorageError) {
     do throws(BlobStorageError) {
-      guard let file = try backend.openPack(name) else { return }
-      defer { file.close() }
       var ordinal = 0
-      _ = try PackScanner(file: file, name: name, codecs: codecs, store: store).scan { record in
+      try packs.scan(name) { record in
         body(record, ordinal)
         ordinal += 1
       }

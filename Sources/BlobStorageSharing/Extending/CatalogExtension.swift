@@ -435,7 +435,7 @@ package final class CatalogExtension: Sendable {
             .packGone, "Pack \(name) has gone, and there is no local copy of its footer.")
         }
         defer { file.close() }
-        var retraction = PackRetraction(name, catalog: catalog, codecs: builder.codecs, store: builder.store)
+        var retraction = PackRetraction(name, catalog: catalog, packs: packs)
         try retraction.run(file)
       } catch {
         guard error.code == .packGone || error.code == .corrupted else { throw error }

@@ -20,6 +20,13 @@ struct PackFilesTests {
     for name in Self.names { try backend.createPack(name, header: [UInt8(name.sequence)]).close() }
   }
 
+  private func packFiles(countMax: Int = 64) throws -> PackFiles {
+    PackFiles(
+      backend: backend, codecs: CodecPool(),
+      store: try Engine.newHeader(StoreOptions(), Engine.Environment()),
+      countMax: countMax)
+  }
+
   /// Whether asking for the pack opened its file.
   private func opens(_ packs: PackFiles, _ index: Int) throws -> Bool {
     let before = disk.calls.count { $0.kind == .open }
@@ -30,7 +37,7 @@ struct PackFilesTests {
 
   @Test("are so many at most, and the one goes that was not used for longest")
   func leastRecent() throws {
-    let packs = PackFiles(backend: backend, countMax: 2)
+    let packs = try packFiles(countMax: 2)
     var opened: [Bool] = []
     for index in [0, 1, 0, 2, 0, 1, 0, 2] { opened.append(try opens(packs, index)) }
     #expect(opened == [true, true, false, true, false, true, false, true])
@@ -38,7 +45,7 @@ struct PackFilesTests {
 
   @Test("are read on when they lose their names, until they are forgotten, and those alone are")
   func removed() throws {
-    let packs = PackFiles(backend: backend)
+    let packs = try packFiles()
     for index in 0..<3 { #expect(try opens(packs, index)) }
     try disk.remove(FilePath("/packs").appending(Self.names[1].fileName))
     #expect(try !opens(packs, 1))
@@ -53,7 +60,7 @@ struct PackFilesTests {
 
   @Test("are opened anew when they are forgotten", arguments: [false, true])
   func forgotten(byName: Bool) throws {
-    let packs = PackFiles(backend: backend)
+    let packs = try packFiles()
     for index in 0..<3 { #expect(try opens(packs, index)) }
     if byName {
       packs.forget([Self.names[0], Self.names[2]])
@@ -67,7 +74,7 @@ struct PackFilesTests {
 
   @Test("are found by their numbers in a catalog while they are open")
   func numbered() throws {
-    let packs = PackFiles(backend: backend)
+    let packs = try packFiles()
     let number = PackFiles.Number(catalog: 1, pack: 9)
     #expect(packs.openFile(number) == nil)
     _ = try packs.file(Self.names[1], number)

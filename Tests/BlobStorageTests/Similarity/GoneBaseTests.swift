@@ -45,7 +45,9 @@ struct GoneBaseTests {
   private static func basedCopyCount(_ engine: Engine) throws -> Int {
     var count = 0
     for (_, row) in try engine.catalog.packRows() {
-      try engine.scan(row.name) { if case .chunk(let chunk) = $0.content, chunk.base != nil { count += 1 } }
+      try engine.packs.scan(row.name) {
+        if case .chunk(let chunk) = $0.content, chunk.base != nil { count += 1 }
+      }
     }
     return count
   }
@@ -68,7 +70,7 @@ struct GoneBaseTests {
     var copy: ChunkRow?
     for (number, pack) in try engine.catalog.packRows() {
       var ordinal = 0
-      try engine.scan(pack.name) { record in
+      try engine.packs.scan(pack.name) { record in
         if case .chunk(let chunk) = record.content, chunk.base != nil {
           copy = ChunkRow(
             place: Place(pack: number, offset: record.offset, ordinal: ordinal), record: chunk,

@@ -311,7 +311,7 @@ struct RetentionTests {
     _ = try await store.importFiles([tree], options: options)
     #expect(try count() == 3)
     do {
-      let lock = try StatesLock.shared(store.engine)
+      let lock = try StatesLock.shared(store.engine.folder)
       try await keep(1)
       withExtendedLifetime(lock) {}
     }
