@@ -64,7 +64,7 @@ struct CacheChoice {
       try transaction.forEachCachedKey { id, row in
         cold.append((id, row))
         coldCounts[row.digest, default: 0] += 1
-        coldByteCount += row.byteCount
+        coldByteCount = coldByteCount.addingClamped(row.byteCount)
         isAll = coldByteCount < coldByteCountMax
         return isAll
       }

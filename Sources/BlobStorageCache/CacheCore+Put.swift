@@ -404,6 +404,8 @@ extension CacheCore {
     for page in keys.parts(of: 500) {
       evictedCount += try drop(page.map(\.row.key)) { (index, view) throws(BlobStorageError) in
         let (id, row) = page[page.startIndex + index]
+        // Another process may have ended the cache and begun one with another prefix.
+        guard row.key.starts(with: prefixBytes) else { return false }
         if state.withLock({ $0.notes.keys[id] != nil }) { return false }
         guard try view.cachedKey(id) == row else { return false }
         // A value that was put since, and is not noted yet, stays.

@@ -155,9 +155,9 @@ package final class CacheCore: Sendable {
   }
 
   func isExpired(_ version: BlobVersion) -> Bool {
-    let created = UInt64(max(0, (version.created.timeIntervalSince1970 * 1_000).rounded()))
     return CacheMark(metadata: version.metadata).isExpired(
-      created: created, now: engine.clock.now(), otherwise: limits.lifetime?.milliseconds ?? 0)
+      created: version.createdMilliseconds, now: engine.clock.now(),
+      otherwise: limits.lifetime?.milliseconds ?? 0)
   }
 
   private func counted(_ data: Data?) -> Data? {
@@ -202,6 +202,8 @@ extension CacheCore {
     }
     guard state == .none else { return }
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      // An earlier build left those of a cache that was ended.
+      try transaction.forgetCachedKeys()
       try transaction.beginCountingVersions()
     }
     _ = try index()
@@ -220,7 +222,7 @@ extension CacheCore {
           guard try transaction.cachedKey(id)?.digest != entry.current.digest,
             let name = try transaction.nameRow(key), name.versionCount > 0
           else { continue }
-          let tick = UInt64(max(0, entry.current.created.timeIntervalSince1970 * 1_000))
+          let tick = entry.current.createdMilliseconds
           try transaction.raiseCacheTick(tick)
           try transaction.setCachedKey(
             id,
@@ -543,5 +545,12 @@ extension CacheCore {
       }
     }
     return chunks
+  }
+}
+
+extension BlobVersion {
+  /// When it was put, in milliseconds since 1970. Bounded, because a forged store may claim any time.
+  fileprivate var createdMilliseconds: UInt64 {
+    UInt64(min(max(0, (created.timeIntervalSince1970 * 1_000).rounded()), 3.2e15))
   }
 }

@@ -35,12 +35,12 @@ extension Engine {
     try forEachPage(prefix: prefix) { page in
       for version in page.lazy.map(\.current) {
         forecast.keyCount += 1
-        forecast.byteCount += version.byteCount
+        forecast.byteCount = forecast.byteCount.addingClamped(version.byteCount)
         let created = version.created.timeIntervalSince1970
         (first, last) = (min(first, created), max(last, created))
         if created * 1_000 < Double(oldestGood) {
           expired.count += 1
-          expired.byteCount += version.byteCount
+          expired.byteCount = expired.byteCount.addingClamped(version.byteCount)
         }
       }
     }
@@ -53,7 +53,7 @@ extension Engine {
           let share = (version.created.timeIntervalSince1970 - first) / max(last - first, 0.001)
           let step = Int(min(max(share, 0), 1) * Double(steps.count - 1))
           steps[step].count += 1
-          steps[step].byteCount += version.byteCount
+          steps[step].byteCount = steps[step].byteCount.addingClamped(version.byteCount)
         }
       }
       for step in steps where step.count > 0 {
@@ -79,8 +79,7 @@ extension Engine {
     let lock = try folder.files.open(folder.cacheLock, .openOrCreate)
     defer { lock.close() }
     try lock.locked { () throws(BlobStorageError) in try CacheFile.remove(folder) }
-    // A later cache notes all keys again: some will have been put without it.
-    try catalog.write { (transaction) throws(BlobStorageError) in try transaction.setCacheIndexed(.none) }
+    try catalog.write { (transaction) throws(BlobStorageError) in try transaction.forgetCachedKeys() }
     limitPacks(to: .max)
     return true
   }

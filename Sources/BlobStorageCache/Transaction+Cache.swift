@@ -59,6 +59,12 @@ extension WriteTransaction {
     if tick > (try meta(.cacheTick)) { try setMeta(.cacheTick, tick) }
   }
 
+  /// Forgets all keys. A later cache notes its own: it may have another prefix, and some keys will be put without it.
+  package func forgetCachedKeys() throws(BlobStorageError) {
+    for table in [Table.cacheKeys, .cacheOrder] { try removeAll(table) }
+    try setCacheIndexed(.none)
+  }
+
   package func setCacheIndexed(_ state: CacheIndexState = .complete) throws(BlobStorageError) {
     try setMeta(.cacheIndexed, state.rawValue)
   }

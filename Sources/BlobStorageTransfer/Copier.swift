@@ -102,9 +102,9 @@ package final class Copier {
           report.keyCount += 1
           report.versionCount += key.shown.count
           report.unchangedVersionCount += key.shown.count - plan.added.count
-          report.byteCount += key.byteCount
+          report.byteCount = report.byteCount.addingClamped(key.byteCount)
         }
-        doneByteCount += key.byteCount - plan.byteCount
+        doneByteCount = doneByteCount.addingClamped(key.byteCount - plan.byteCount)
         tell()
         if plan.isEmpty {
           settle(key)
@@ -112,7 +112,7 @@ package final class Copier {
         }
         batch.keys.append(planned)
         batch.versionCount += plan.added.count + plan.dropped.count
-        batch.byteCount += plan.byteCount
+        batch.byteCount = batch.byteCount.addingClamped(plan.byteCount)
         guard batch.versionCount >= Self.versionCountOfBatch || batch.byteCount >= Self.byteCountOfBatch
         else {
           continue
@@ -129,7 +129,7 @@ package final class Copier {
   func settle(_ key: CopiedKey) {
     guard key.isCounted else { return }
     settled.keyCount += 1
-    settled.byteCount += key.byteCount
+    settled.byteCount = settled.byteCount.addingClamped(key.byteCount)
   }
 
   private func checkStores() throws(BlobStorageError) {
@@ -238,7 +238,7 @@ package final class Copier {
     try forEachPage { (keys) throws(BlobStorageError) in
       for key in keys where key.isCounted {
         total.keyCount += 1
-        total.byteCount += key.byteCount
+        total.byteCount = total.byteCount.addingClamped(key.byteCount)
       }
     }
   }
@@ -268,7 +268,7 @@ package final class Copier {
           failures[digest] = error
         }
       }
-      doneByteCount += addition.row.byteCount
+      doneByteCount = doneByteCount.addingClamped(addition.row.byteCount)
       tell()
     }
     try transfer.flush()

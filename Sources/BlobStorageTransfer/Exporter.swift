@@ -103,7 +103,7 @@ final class Exporter {
           let version = page.popFirst()
         {
           batch.append(version)
-          byteCount += version.byteCount
+          byteCount = byteCount.addingClamped(version.byteCount)
         }
         return batch.isEmpty ? nil : batch
       },
@@ -184,14 +184,14 @@ final class Exporter {
         report.linkCount += 1
       } else {
         report.fileCount += 1
-        report.byteCount += version.byteCount
+        report.byteCount = report.byteCount.addingClamped(version.byteCount)
       }
       if !isComplete { report.incompleteCount += 1 }
       onFile?(TransferredFile(key: version.key, isUnchanged: false))
     case .unchanged:
       links.insert(version)
       report.unchangedFileCount += 1
-      report.unchangedByteCount += version.byteCount
+      report.unchangedByteCount = report.unchangedByteCount.addingClamped(version.byteCount)
       onFile?(TransferredFile(key: version.key, isUnchanged: true))
     case .failed(let skipped, let isDamage):
       if isDamage { report.damaged.append(skipped) } else { report.skipped.append(skipped) }

@@ -31,7 +31,7 @@ final class ImportedState {
       recorder.state.linkCount += 1
     } else {
       recorder.state.fileCount += 1
-      recorder.state.byteCount += version.byteCount
+      recorder.state.byteCount = recorder.state.byteCount.addingClamped(version.byteCount)
     }
   }
 

@@ -64,7 +64,7 @@ struct HoldFile {
     var holds: [BlobHold] = []
     for words in lines {
       guard words.count == 4, let name = Hex.bytes(words[0]), let digest = BlobDigest(String(words[1])),
-        let byteCount = Int64(words[2]), let created = Int64(words[3])
+        let byteCount = Int64(words[2]), let created = Int64(words[3]), abs(Double(created)) < 1e17
       else { return nil }
       holds.append(
         BlobHold(

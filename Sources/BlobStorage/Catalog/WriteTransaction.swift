@@ -123,6 +123,12 @@ extension WriteTransaction {
     return true
   }
 
+  /// Removes all rows of a table without outer rows.
+  package func removeAll(_ table: Table) throws(BlobStorageError) {
+    precondition(!table.hasOuterRows && rows == nil)
+    try Database.check(mdb_drop(handle, number(of: table), 0), "write to")
+  }
+
   @discardableResult
   package func remove(_ table: Table, _ key: [UInt8]) throws(BlobStorageError) -> Bool {
     try bridge(key) { (bytes) throws(BlobStorageError) in try remove(table, bytes) }

@@ -56,6 +56,7 @@ package final class Engine: Sendable {
     /// Seconds that a commit waits for another process's commit to the same key.
     package var stripePatienceSeconds = 30.0
     package var packByteCountTarget = BlobLimits.packByteCountTarget
+    package var packRecordCountTarget = BlobLimits.packRecordCountTarget
     package var weaknesses: Weaknesses = []
     /// Streamed content that is shorter than this is put like content in memory.
     package var streamHeadByteCount = MemoryPut.byteCountMax
@@ -202,7 +203,8 @@ package final class Engine: Sendable {
     writer = WriterSession(
       writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: environment.clock,
-      packByteCountTarget: environment.packByteCountTarget, weaknesses: environment.weaknesses,
+      packByteCountTarget: environment.packByteCountTarget,
+      packRecordCountTarget: environment.packRecordCountTarget, weaknesses: environment.weaknesses,
       logger: configuration.logger, syncs: PackSyncs(),
       publisher: sharing.publisher(of: writerID, leases: leases))
     planner = ChunkPlanner(
@@ -250,7 +252,8 @@ package final class Engine: Sendable {
     return WriterSession(
       writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: clock,
-      packByteCountTarget: writer.packByteCountTarget.load(ordering: .relaxed), weaknesses: weaknesses,
+      packByteCountTarget: writer.packByteCountTarget.load(ordering: .relaxed),
+      packRecordCountTarget: writer.packRecordCountTarget, weaknesses: weaknesses,
       logger: logger, syncs: writer.syncs,
       publisher: sharing.publisher(of: writerID, leases: nil),
       packTimeMin: time.map { $0 &+ 1 } ?? 0)

@@ -57,6 +57,11 @@ package struct LocalSharing: Sharing {
   package func resolveGone(_ pack: PackName, _ reason: String) throws(BlobStorageError) {
     // It has been renamed, and the next snapshot says so. Only a private catalog has to be made anew.
     try parts.catalog.renewOwn()
+    // A collection removes the file of a pack whose row says so. A private catalog may lag behind.
+    guard let row = try parts.catalog.packRow(pack), row.state == .live,
+      try parts.backend.openPack(pack).map({ $0.close() }) == nil
+    else { return }
+    throw BlobStorageError(.corrupted, reason, pack: "\(pack)")
   }
 
   package func losses() throws(BlobStorageError) -> KnownLosses {

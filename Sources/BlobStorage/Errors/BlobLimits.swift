@@ -39,6 +39,8 @@ public enum BlobLimits {
   package static let footerByteCountMax = 256 << 20
   /// Records in one pack, each entry of a commit record and each member of a frame for one.
   package static let packRecordCountMax = 1 << 23
+  /// Records of one pack before its writer begins a new one. A commit that follows can have as many again.
+  package static let packRecordCountTarget = 1 << 22
   /// Bytes of a line of the census: the file `store` in hexadecimal, and some words.
   package static let censusLineByteCountMax = 256
   /// Bytes of the census.

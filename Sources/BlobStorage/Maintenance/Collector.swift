@@ -270,7 +270,7 @@ package final class Collector {
   private func afterDead(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
     var gone: PackContent.HiddenCopies = [:]
     for candidate in candidates where candidate.content.keptCount == 0 {
-      let hidden = try unlessObstacle(try PackContent.hiddenCopies(candidate.row.name, engine.blobs))
+      let hidden = try unlessObstacle(try PackContent.hiddenCopies(candidate.row, engine.blobs))
       gone.merge(hidden ?? [:], uniquingKeysWith: +)
     }
     guard !gone.isEmpty else { return candidates }

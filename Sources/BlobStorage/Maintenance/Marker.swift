@@ -219,6 +219,7 @@ package struct Marker {
     try forEachRow(based.map(\.base)) { base, baseRow in
       guard let (digest, row, _) = rest.popFirst() else { return }
       if let baseRow {
+        if baseRow.isSuspect { isDoubtful(base, true) }
         marks.insertBase(baseRow)
       } else {
         miss(base)

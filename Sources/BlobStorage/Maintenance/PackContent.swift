@@ -43,7 +43,7 @@ struct PackContent: Sendable {
     checksCopies: Bool, weaknesses: Weaknesses, _ body: (Kept) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     self.weaknesses = weaknesses
-    let going = [try Self.hiddenCopies(row.name, blobs), gone]
+    let going = [try Self.hiddenCopies(row, blobs), gone]
     var group: [PackRecord] = []
     var ordinal = 0
     func decideGroup() throws(BlobStorageError) {
@@ -91,7 +91,7 @@ struct PackContent: Sendable {
   }
 
   /// How many refs the pack has of each version that something hides.
-  static func hiddenCopies(_ pack: PackName, _ blobs: BlobSource) throws(BlobStorageError) -> HiddenCopies {
+  static func hiddenCopies(_ row: PackRow, _ blobs: BlobSource) throws(BlobStorageError) -> HiddenCopies {
     var copies: HiddenCopies = [:]
     var refs: [RefRecord] = []
     func count() throws(BlobStorageError) {
@@ -105,17 +105,18 @@ struct PackContent: Sendable {
       }
       refs.removeAll(keepingCapacity: true)
     }
-    let outcome = try blobs.packs.scan(pack) { (record) throws(BlobStorageError) in
+    let outcome = try blobs.packs.scan(row.name) { (record) throws(BlobStorageError) in
       guard case .ref(let ref) = record.content else { return }
       refs.append(ref)
       if refs.count == groupCount { try count() }
     }
     try count()
-    guard let outcome else { throw .missing(pack) }
-    guard let gap = outcome.gaps.first else { return copies }
+    guard let outcome else { throw .missing(row.name) }
+    // An older copy of the file was put back, or its end is lost: what the rest was cannot be seen from here.
+    let end = outcome.endOffset < row.appliedByteCount ? outcome.endOffset : nil
+    guard let offset = outcome.gaps.first?.lowerBound ?? end else { return copies }
     throw BlobStorageError(
-      .corrupted, "Pack \(pack) is damaged at \(gap.lowerBound).", pack: pack.description,
-      offset: gap.lowerBound)
+      .corrupted, "Pack \(row.name) is damaged at \(offset).", pack: row.name.description, offset: offset)
   }
 
   typealias HiddenCopies = [Name: Int]

@@ -41,16 +41,25 @@ struct Repairer {
     var lost: Set<BlobDigest> = []
     // Published packs whose whole records are in other packs by now.
     var replaced: Set<PackName> = []
+    // A damaged pack that another process still writes to.
+    var busy: PackName?
     for (index, (number, row)) in rows.enumerated() where row.isSealed {
       try CancellationFlag.check()
       progress(WorkProgress(phase: "repairing", doneCount: index, totalCount: rows.count))
-      let result =
-        try missing.contains(row.name)
-        ? .missing(row.name)
-        : PackVerifier(blobs: engine.blobs, sharing: engine.sharing, row: row, keepsWhole: true).run()
+      var result = try missing.contains(row.name) ? .missing(row.name) : verify(row)
+      var file: (any File)?
+      defer { file?.close() }
+      if Self.isDamaged(row, result), !engine.sharing.keepsDamagedPacks, !missing.contains(row.name) {
+        file = try engine.backend.adoptPack(row.name)
+        if file == nil {
+          busy = row.name
+          continue
+        }
+        // Its writer may have added records, and closed it, since it was read.
+        result = try verify(row)
+      }
       findings += result.findings
-      // A chunk whose base is damaged in another pack is whole itself: its own pack stays.
-      let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }
+      let isDamaged = Self.isDamaged(row, result)
       if isDamaged, result.hasUnknownRecords {
         report.hasLaterRecords = true
         engine.logger.error(
@@ -76,6 +85,12 @@ struct Repairer {
       findings.append(.missing(name))
     }
     if !report.setAside.isEmpty { try engine.catalog.rebuild(because: nil) }
+    if let busy {
+      throw BlobStorageError(
+        .busy,
+        "Pack \(busy) is damaged, and another process still writes to it: end that one and repair again.",
+        pack: "\(busy)")
+    }
     report.losses = try engine.losses()
     // Before versions are looked through: what only a lost pack had is missing from then on.
     if acceptsLosses, !report.hasLaterRecords { try engine.sharing.acceptLosses(engine, replaced: replaced) }
@@ -115,6 +130,15 @@ struct Repairer {
     try engine.forEachPage(prefix: "") { report.keyCount += $0.count }
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
+  }
+
+  private func verify(_ row: PackRow) throws(BlobStorageError) -> PackVerifier.Outcome {
+    try PackVerifier(blobs: engine.blobs, sharing: engine.sharing, row: row, keepsWhole: true).run()
+  }
+
+  /// A chunk whose base is damaged in another pack is whole itself: its own pack stays.
+  private static func isDamaged(_ row: PackRow, _ result: PackVerifier.Outcome) -> Bool {
+    row.isDamaged || result.findings.contains { !$0.isOnlyBase }
   }
 
   /// Gives packs whose files were renamed or exchanged their names back: nothing of them is damaged.

@@ -389,7 +389,12 @@ extension WriterSession {
   /// - Returns: the packs that are to be sealed.
   func removeSettled(_ packs: inout OpenPacks, upTo appliedEnd: Int) -> [PackWriter] {
     let settled = packs.removeSettled(upTo: appliedEnd)
-    if let writer = packs.writer, writer.byteCount >= packByteCountTarget(packs) { packs.endCurrent() }
+    if let writer = packs.writer,
+      writer.byteCount >= packByteCountTarget(packs)
+        || writer.recordCount >= packRecordCountTarget
+    {
+      packs.endCurrent()
+    }
     let sealable = packs.removeSealable()
     for _ in sealable { sealing.enter() }
     locked { state in

@@ -31,6 +31,7 @@ package final class WriterSession: Sendable {
   let logger: Logger
   /// When a pack is full.
   package let packByteCountTarget: Atomic<Int64>
+  let packRecordCountTarget: Int
   /// When its packs were begun at the earliest, as they say.
   let packTimeMin: UInt64
   /// Zeros that a pack gets ahead when durable commits follow each other: a sixty-fourth of a pack, 1 MiB.
@@ -51,7 +52,8 @@ package final class WriterSession: Sendable {
 
   init(
     writerID: UInt64, store: StoreHeader, backend: any Backend, catalog: Catalog, codecs: CodecPool,
-    clock: WallClock, packByteCountTarget: Int64, weaknesses: Weaknesses, logger: Logger,
+    clock: WallClock, packByteCountTarget: Int64, packRecordCountTarget: Int, weaknesses: Weaknesses,
+    logger: Logger,
     syncs: PackSyncs, publisher: any PackPublisher, packTimeMin: UInt64 = 0
   ) {
     number = Atomic(writerID)
@@ -61,6 +63,7 @@ package final class WriterSession: Sendable {
     self.codecs = codecs
     self.clock = clock
     self.packByteCountTarget = Atomic(packByteCountTarget)
+    self.packRecordCountTarget = packRecordCountTarget
     self.logger = logger
     self.syncs = syncs
     self.weaknesses = weaknesses
