@@ -449,7 +449,7 @@ extension Copier {
       let row = addition.row
       guard let blob = blobs[row.digest] else { continue }
       try check(blob.layout, commit)
-      done.storedByteCount += try commit.appendManifest(of: blob.layout, unlessThere: blob.isNamed)
+      done.storedByteCount += try commit.appendManifest(of: blob.layout) { _ in blob.isNamed }
       if !blob.isNamed { done.named.append(row.digest) }
       done.storedByteCount += try commit.append(
         .ref(

@@ -95,6 +95,24 @@ struct ImportSyncTests {
     }
   }
 
+  @Test("keeps no version that a power cut may take with the pack of another process")
+  func replacedUnsynced() throws {
+    let lab = try Lab()
+    let (first, second) = (try lab.open(), try lab.open())
+    let tree = try Tree(["a": noise(1, 9_000)])
+    #expect(try tree.importInto(first, .relaxed).newFileCount == 1)
+    try noise(2, 9_001).write(to: URL(filePath: tree.path + "/a"))
+    #expect(try tree.importInto(second).newFileCount == 1)
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let read = try engine.data("a", nil)
+      #expect(read == noise(2, 9_001))
+      #expect(try engine.verify().damaged == [])
+      #expect(try engine.collectGarbage().obstacles == [])
+    }
+    try first.close()
+    try second.close()
+  }
+
   @Test("ends on a full disk and says so; it goes on when there is room")
   func full() throws {
     let tree = try Tree(Self.small())

@@ -85,7 +85,7 @@ struct SecondCopyTests {
     try lab.session { engine in
       let layout = try #require(try engine.blobs.layout(BlobDigest.of(Array(long))))
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
-        _ = try commit.appendManifest(of: layout, unlessThere: false)
+        _ = try commit.appendManifest(of: layout, unless: { _ in false })
       }
       try lab.put(engine, [("second", long)])
     }
@@ -170,7 +170,7 @@ struct SecondCopyTests {
       }
       let layout = try BlobLayout(digest: digest, chunks: entries)
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
-        _ = try commit.appendManifest(of: layout, unlessThere: false)
+        _ = try commit.appendManifest(of: layout, unless: { _ in false })
         _ = try commit.append(
           .ref(
             RefRecord(
@@ -240,7 +240,7 @@ struct SecondCopyTests {
       }
       let layout = try BlobLayout(digest: digest, chunks: entries)
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
-        _ = try commit.appendManifest(of: layout, unlessThere: false)
+        _ = try commit.appendManifest(of: layout, unless: { _ in false })
         _ = try commit.append(
           .ref(
             RefRecord(

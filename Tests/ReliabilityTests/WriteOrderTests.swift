@@ -141,6 +141,40 @@ struct WriteOrderTests {
     Issue.record("the put makes more calls than are tried")
   }
 
+  @Test(
+    "no put is durable any more after the names of packs could not be forced, another process's pack included"
+  )
+  func lostNames() throws {
+    let lab = try Lab()
+    let (relaxed, durable) = (try lab.open(), try lab.open())
+    _ = try relaxed.put("relaxed", .data(noise(1, 500)), PutOptions(durability: .relaxed))
+    lab.disk.plan(Fault(.syncDirectory, errno: .ioError))
+    // A later sync of the folder does not tell what this one has lost.
+    for _ in 0..<2 {
+      let error = #expect(throws: BlobStorageError.self) {
+        try durable.put("a", .data(noise(1, 500)), PutOptions())
+      }
+      #expect(error?.code == .poisoned)
+    }
+    #expect(throws: BlobStorageError.self) { try durable.close() }
+    try relaxed.close()
+  }
+
+  @Test("what was put before a pack was given up is on the medium once the store was synchronized")
+  func packGivenUp() throws {
+    let lab = try Lab()
+    let engine = try lab.open()
+    _ = try engine.put("a", .data(noise(1, 500)), PutOptions(durability: .relaxed))
+    lab.disk.plan(Fault(.write, errno: .noSpace))
+    #expect(throws: BlobStorageError.self) { try engine.put("b", .data(noise(2, 500)), PutOptions()) }
+    try engine.synchronize()
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let read = try engine.data("a", nil)
+      #expect(read == noise(1, 500))
+    }
+    try engine.close()
+  }
+
   @Test("a durable put forces the name of a pack that was begun while another thread forced names")
   func nameOfPackBegunMeanwhile() throws {
     let lab = try Lab()

@@ -259,13 +259,28 @@ package final class Catalog: Sendable {
       defer { unlock() }
       let database = try lockedToWrite()
       do throws(BlobStorageError) {
-        let result = try settlingFirst(database, body, undo)
+        let result = try whileMapGrows(undo) { () throws(BlobStorageError) in
+          try settlingFirst(database, body, undo)
+        }
         done()
         changeSignal.send()
         return result
       } catch {
         undo(error)
         throw error
+      }
+    }
+  }
+
+  /// Runs `body` again for as long as its changes do not fit into the catalog's map, which grows each time.
+  private func whileMapGrows<T>(
+    _ undo: (BlobStorageError) -> Void, _ body: () throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    while true {
+      do throws(BlobStorageError) { return try body() } catch {
+        guard error.code == .mapFull else { throw error }
+        // It must not find what it has appended.
+        undo(error)
       }
     }
   }

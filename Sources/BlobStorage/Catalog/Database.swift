@@ -186,10 +186,21 @@ package final class Database: @unchecked Sendable {
   }
 
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
+  ///
+  /// - Throws: `mapFull` when the changes did not fit into the map: it has been made larger, and the caller may try again.
   package func write<T>(_ body: (WriteTransaction) throws(BlobStorageError) -> T) throws(BlobStorageError)
     -> T
   {
     try growIfNeeded()
+    do throws(BlobStorageError) { return try writeInGate(body) } catch {
+      if error.code == .mapFull { try grow(beyond: 0) }
+      throw error
+    }
+  }
+
+  private func writeInGate<T>(
+    _ body: (WriteTransaction) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
     gate.lockShared()
     defer { gate.unlockShared() }
     guard let transaction = try begun(0) else { throw Self.failure(Self.outOfMemory, "begin") }
@@ -273,9 +284,15 @@ package final class Database: @unchecked Sendable {
     }
     let spare = max(Int(information.me_mapsize) / 4, 64 * pageByteCount)
     guard used + spare > information.me_mapsize else { return }
+    try grow(beyond: used)
+  }
+
+  private func grow(beyond used: Int) throws(BlobStorageError) {
     gate.lock()
     defer { gate.unlock() }
     dropSpareReaders()
+    var information = MDB_envinfo()
+    try Self.check(mdb_env_info(handle, &information), "inspect")
     try Self.check(mdb_env_set_mapsize(handle, max(used, Int(information.me_mapsize)) * 2), "grow")
   }
 
@@ -308,6 +325,7 @@ package final class Database: @unchecked Sendable {
         MDB_BAD_DBI, MDB_BAD_VALSIZE, MDB_CURSOR_FULL:
         .catalogDamaged
       case MDB_READERS_FULL: .busy
+      case MDB_MAP_FULL: .mapFull
       case Errno.noSpace.rawValue: .noSpace
       case Errno.permissionDenied.rawValue, Errno.notPermitted.rawValue: .permissionDenied
       case Errno.readOnlyFileSystem.rawValue: .readOnly

@@ -121,6 +121,8 @@ extension BlobStorageError.Code {
   static let needsCatalog = Self("needsCatalog")
   /// A plan that looked nothing up does not do.
   static let needsLookup = Self("needsLookup")
+  /// A transaction did not fit into the catalog's map, which is larger now: it has to be run again.
+  static let mapFull = Self("mapFull")
   /// The catalog is not usable; it is rebuilt from the packs.
   package static let catalogDamaged = Self("catalogDamaged")
   /// A published pack has gone. The catalog, once extended, says where its records are now.

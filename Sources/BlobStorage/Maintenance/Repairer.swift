@@ -345,7 +345,7 @@ extension Repairer {
       do throws(BlobStorageError) {
         guard let layout = try engine.blobs.layout(digest) else { continue }
         _ = try session.commit { (commit) throws(BlobStorageError) in
-          _ = try commit.appendManifest(of: layout, unlessThere: false)
+          _ = try commit.appendManifest(of: layout) { _ in false }
         }
       } catch { guard error.code == .corrupted else { throw error } }
     }

@@ -32,6 +32,22 @@ package final class BlobSource: Sendable {
     return nil
   }
 
+  /// Where the store has a manifest that is the same as this layout's; nil if it has none, or one that names other chunks.
+  ///
+  /// - Complexity: reads the manifest if there is one.
+  package func place(of layout: BlobLayout) throws(BlobStorageError) -> Place? {
+    guard layout.chunkCount > 1 else { return nil }
+    func current() throws(BlobStorageError) -> Place? {
+      try catalog.read { (view) throws(BlobStorageError) in try view.manifestRow(layout.digest)?.place }
+    }
+    guard let place = try current(), let found = try unlessCorrupted(try self.layout(layout.digest)),
+      let found, found.chunkCount == layout.chunkCount,
+      try found.manifest().payload == layout.manifest().payload
+    else { return nil }
+    // Else another may have been read.
+    return try place == current() ? place : nil
+  }
+
   private func knownLayout(_ digest: BlobDigest) throws(BlobStorageError) -> BlobLayout? {
     for _ in 0..<chunks.lookUpCountMax {
       let found = try catalog.read { (transaction) throws(BlobStorageError) -> Found? in

@@ -23,6 +23,8 @@ package struct ChunkPlan: Sendable {
   let codec: CodecChoice
   /// Whether the planner has looked the chunks up, and synced the packs of those that it found.
   let isLookedUp: Bool
+  /// Where the store has a manifest that names the same chunks, if it has one.
+  var manifestPlace: Place?
 
   /// The most that its records can add to a pack, and to the pack's footer.
   var packByteCountMax: Int {

@@ -108,9 +108,15 @@ package final class ChunkPlanner: Sendable {
     let chunks = try drafts.mapped { (draft) throws(BlobStorageError) in
       return try encode(draft, bytes, hint, &guesses, joins: joins)
     }
-    return ChunkPlan(
+    var plan = ChunkPlan(
       digest: digest, byteCount: bytes.byteCount, chunks: chunks, hint: hint, codec: search.codec,
       isLookedUp: true)
+    // With a chunk that is missing, so is the manifest, or it is of no use.
+    if drafts.count > 1, !drafts.contains(where: { $0.standing == .missing }) {
+      let entries = drafts.map { ChunkEntry(digest: $0.digest, plainByteCount: $0.range.count) }
+      plan.manifestPlace = try blobs.place(of: BlobLayout(digest: digest, chunks: entries))
+    }
+    return plan
   }
 
   /// Plans a part of a blob, and calls `body` with one chunk after the other: only one at a time is held encoded.

@@ -238,10 +238,7 @@ extension WriterSession.Commit {
     else { return true }
     let internalKey = InternalKey.Purpose.replaced.key(key)
     guard internalKey.count <= BlobLimits.maximumKeyByteCount else { return false }
-    // A pack that a collector of a bucket has condemned is not counted on, but its live records stay.
-    var stays = try canRefer(to: row.place)
-    if !stays { stays = try self.stays(at: row.place) }
-    guard stays else { return false }
+    guard try canRefer(to: row.place) else { return false }
     try append(
       .ref(
         RefRecord(
@@ -313,21 +310,27 @@ extension WriterSession.Commit {
     }
     if plan.chunks.count > 1 {
       let entries = plan.chunks.map { ChunkEntry(digest: $0.digest, plainByteCount: $0.range.count) }
-      added.storedByteCount += try appendManifest(of: BlobLayout(digest: plan.digest, chunks: entries))
+      added.storedByteCount += try appendManifest(of: BlobLayout(digest: plan.digest, chunks: entries)) {
+        $0 == plan.manifestPlace
+      }
     }
     return added
   }
 
-  /// Appends the manifest that names the chunks as the layout does. One that is there may name others, which are not: this
-  /// one takes its place.
+  /// Appends the manifest that names the chunks as the layout does.
   ///
-  /// - Parameter unlessThere: the one that is there is known to do.
+  /// The store may have another manifest of the blob, after a copy from a store with chunks of other lengths for example.
+  /// Its chunks may be gone, so the new one takes its place.
+  ///
+  /// - Parameter isSame: whether the manifest at a place is known to name the same chunks, and can be shared.
   package mutating func appendManifest(
-    of layout: BlobLayout, unlessThere: Bool = true
+    of layout: BlobLayout, unless isSame: (Place) -> Bool
   ) throws(BlobStorageError) -> Int {
     // A blob of one chunk has no manifest, an empty one no list.
     guard layout.chunkCount > 1 else { return 0 }
-    if unlessThere, let row = try transaction.manifestToShare(layout.digest), try canRefer(to: row.place) {
+    if let row = try transaction.manifestToShare(layout.digest), isSame(row.place),
+      try canRefer(to: row.place)
+    {
       return 0
     }
     let (record, payload) = try layout.manifest()

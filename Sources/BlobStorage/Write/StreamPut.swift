@@ -226,6 +226,8 @@ package struct StreamPut {
     _ lossCount: Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     try options.heldPut?.hold(digest, byteCount)
+    let layout = try manifest.layout(digest)
+    let place = try planner.blobs.place(of: layout)
     let (result, watermark) = try writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
       commit.isPromised = options.durability == .durable
       try commit.checkNothingLost(since: lossCount)
@@ -233,7 +235,7 @@ package struct StreamPut {
       try commit.check(
         manifest.lists?.map(\.digest) ?? manifest.entries.map(\.digest), remedy: Self.remedy)
       let added =
-        total.storedByteCount + Int64(try commit.appendManifest(of: try manifest.layout(digest)))
+        total.storedByteCount + Int64(try commit.appendManifest(of: layout) { $0 == place })
       let (version, refByteCount) = try commit.appendRef(
         key, digest, byteCount, RefOptions(options))
       return PutResult(

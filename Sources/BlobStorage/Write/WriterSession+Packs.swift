@@ -234,7 +234,11 @@ extension WriterSession {
       markPoisoned(name)
       throw cause ?? error
     }
-    try synchronizeNames()
+    do throws(BlobStorageError) { try synchronizeNames() } catch {
+      // A later sync would not tell which names were lost.
+      markPoisoned(name)
+      throw poison(name, error)
+    }
     locked { $0.raiseDurable(name, to: byteCount) }
     return true
   }
@@ -272,7 +276,7 @@ extension WriterSession {
         }
       }
       guard let byteCount else { throw lost(writer.name) }
-      try synchronizeNames()
+      do throws(BlobStorageError) { try synchronizeNames() } catch { throw poison(writer.name, error) }
       // What another thread's sync of the pack has lost, this one does not tell.
       try checkNotPoisoned()
       enter(.sealed(writer.name, recordsEnd: writer.byteCount))
@@ -364,6 +368,8 @@ extension WriterSession {
             if let poison = locked({ $0.poison }) { throw poison }
             try flush(&packs)
             try transaction.apply(packs.pending)
+            // Tails begin behind these records: no ref of a later commit may name one by its place.
+            packs.writer?.endCommit()
             ends = writtenEnds(packs)
             return packs.appliedEnd
           }

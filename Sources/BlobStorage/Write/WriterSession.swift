@@ -319,7 +319,9 @@ package final class WriterSession: Sendable {
     else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in
       try appendLock.withLock { (packs) throws(BlobStorageError) in
+        try flush(&packs)
         try transaction.apply(packs.pending)
+        packs.writer?.endCommit()
       }
     }
   }
@@ -495,6 +497,8 @@ package final class WriterSession: Sendable {
     do throws(BlobStorageError) {
       try writer.file.truncate(to: end)
       try writer.file.synchronize()
+      // What is left of it counts as synced, and no later sync is for this pack.
+      try backend.synchronizeNames()
     } catch {
       syncs.markFailed(writer.name)
       writer.poison(error)

@@ -53,6 +53,26 @@ struct MapTests {
     small.close()
   }
 
+  @Test("grows for a commit that does not fit into it, and again for the next")
+  func largeCommit() throws {
+    let temporary = try TemporaryFolder()
+    let path = temporary.path.appending("store").string
+    try Engine.create(at: path, options: StoreOptions())
+    var environment = Engine.Environment()
+    environment.mapByteCount = 1 << 20
+    let engine = try Engine(path: path, configuration: StoreConfiguration(), environment: environment)
+    for count in [4_000, 8_000] {
+      let items = (0..<count).map { number in
+        PutItem(key: "\(BlobDigest.of(Array("\(number)".utf8)))", data: Data([UInt8(number & 7)]))
+      }
+      _ = try engine.put(items, PutOptions(durability: .relaxed))
+      try engine.catalog.settle()
+      #expect(try engine.keys("", after: nil, limit: 10_000).count == count)
+    }
+    #expect(try engine.verify().damaged == [])
+    try engine.close()
+  }
+
   /// The folder in which the system tells of the thread that asks; nil where it does not.
   private static var currentThread: String? {
     let link = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/thread-self")

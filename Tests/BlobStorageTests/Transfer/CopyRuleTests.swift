@@ -100,6 +100,32 @@ struct CopyRuleTests {
     }
   }
 
+  @Test("names no chunks any more that were cut otherwise, once the same bytes are put")
+  func ownManifest() throws {
+    var random = SplitMix64.announced()
+    let sourcePlace = try CopyPlace(isRemote: false, StoreOptions(averageChunkByteCount: 1_024))
+    let source = try sourcePlace.engine()
+    let targetPlace = try CopyPlace(isRemote: false, StoreOptions(averageChunkByteCount: 4_096))
+    let target = try targetPlace.engine()
+    for (index, bytes) in [random.bytes(50_000), CopyContent.long(&random)].enumerated() {
+      _ = try source.put("\(index)", bytes)
+      let digest = try #require(try source.version("\(index)", nil)).digest
+      func chunkCount(_ engine: Engine) throws -> Int64 {
+        try #require(try engine.blobs.layout(digest)).chunkCount
+      }
+      try runCopy(source, to: target)
+      let copied = try chunkCount(target)
+      #expect(try copied == chunkCount(source))
+      // Those chunks may be collected, for all that the put knows.
+      _ = try target.put("own", bytes)
+      #expect(try chunkCount(target) < copied / 2)
+      let again = try target.put("again", bytes)
+      #expect(again.newByteCount == 0 && again.storedByteCount < 200)
+      #expect(try target.data("\(index)", nil) == Data(bytes))
+    }
+    #expect(try target.verify().damaged == [])
+  }
+
   @Test("is all but what the source cannot read", arguments: [false, true])
   func damaged(_ isRemote: Bool) throws {
     var random = SplitMix64.announced()

@@ -64,7 +64,7 @@ struct ExportTests {
         ChunkEntry(digest: BlobDigest.of(parts[$0 % 2]), plainByteCount: 15_000)
       })
     _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
-      _ = try commit.appendManifest(of: layout, unlessThere: false)
+      _ = try commit.appendManifest(of: layout, unless: { _ in false })
       _ = try commit.append(
         .ref(
           RefRecord(
