@@ -158,13 +158,14 @@ package final class Database: @unchecked Sendable {
   /// Bytes of the database's file.
   package func byteCount() throws(BlobStorageError) -> Int64 { try dataFile.status().allocatedByteCount }
 
-  /// The snapshot that a reader would get now. Only inside of ``read(_:)``.
+  /// Whether a reader would get the snapshot with this number now. Only inside of ``read(_:)``.
   ///
   /// Not what LMDB's pages say: a writer that was stopped in the middle of a commit has written those already.
-  func newestSnapshot() throws(BlobStorageError) -> Int {
-    let reader = try beginReader()
+  func isNewest(_ snapshot: Int) throws(BlobStorageError) -> Bool {
+    // The next reader adopts a map that another process has grown: no snapshot may be open then.
+    guard let reader = try beginReader(adoptsMap: false) else { return false }
     defer { endReader(reader) }
-    return mdb_txn_id(reader)
+    return mdb_txn_id(reader) == snapshot
   }
 
   /// Forces everything to the medium.
@@ -175,7 +176,7 @@ package final class Database: @unchecked Sendable {
   {
     gate.lockShared()
     defer { gate.unlockShared() }
-    let reader = try beginReader()
+    guard let reader = try beginReader() else { throw Self.failure(Self.outOfMemory, "read") }
     defer { endReader(reader) }
     return try body(ReadTransaction(reader, of: self))
   }
@@ -237,19 +238,16 @@ package final class Database: @unchecked Sendable {
     mdb_reader_check(handle, &count)
   }
 
-  private func beginReader() throws(BlobStorageError) -> OpaquePointer {
+  private func beginReader(adoptsMap: Bool = true) throws(BlobStorageError) -> OpaquePointer? {
     if let spare = spareReaders.withLock({ $0.popLast() }) {
       if mdb_txn_renew(spare.transaction) == MDB_SUCCESS { return spare.transaction }
       mdb_txn_abort(spare.transaction)
     }
-    guard let transaction = try begun(UInt32(MDB_RDONLY)) else {
-      throw Self.failure(Self.outOfMemory, "read")
-    }
-    return transaction
+    return try begun(UInt32(MDB_RDONLY), adoptsMap: adoptsMap)
   }
 
-  /// Begins a transaction. The gate is held shared.
-  private func begun(_ flags: UInt32) throws(BlobStorageError) -> OpaquePointer? {
+  /// Begins a transaction; nil if another process has grown the map and `adoptsMap` is false. The gate is held shared.
+  private func begun(_ flags: UInt32, adoptsMap: Bool = true) throws(BlobStorageError) -> OpaquePointer? {
     var transaction: OpaquePointer?
     while true {
       let code = mdb_txn_begin(handle, nil, flags, &transaction)
@@ -257,6 +255,7 @@ package final class Database: @unchecked Sendable {
         try Self.check(code, "begin")
         return transaction
       }
+      guard adoptsMap else { return nil }
       // Another process has grown the map. Resizing needs the gate alone.
       gate.unlockShared()
       defer { gate.lockShared() }

@@ -211,7 +211,7 @@ package final class Tails: Sendable {
     // What was settled and freed since the snapshot would be missing, or recovered in a new catalog.
     func isNewest() throws(BlobStorageError) -> Bool {
       if weaknesses.contains(.viewsOldSnapshots) { return true }
-      return try database.newestSnapshot() == snapshot.id && live.catalogCount == catalogCount
+      return try database.isNewest(snapshot.id) && live.catalogCount == catalogCount
     }
     guard try isNewest() else { return nil }
     var gone: Set<PackName> = []
