@@ -9,7 +9,7 @@ struct DiffCommand: StoreCommand {
     discussion: """
       Each line begins with + for what only the second state has, - for what only the first has, and M for what has \
       changed: bytes or attributes. Folders end in /. A \
-      time, or latest, means the last state of the other state's prefix.
+      time, or latest, means the last state with the other state's prefix.
       """)
 
   @Argument(help: "The first state: its name, the first digits of its ID, or a time.")

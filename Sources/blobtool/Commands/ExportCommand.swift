@@ -23,7 +23,7 @@ struct ExportCommand: StoreCommand {
 
   @Argument(
     help: ArgumentHelp(
-      "The folder to write to; before it, what the keys begin with (default: all keys).",
+      "The folder to write to, after an optional key prefix.",
       valueName: "directory"),
     completion: .directory)
   var places: [String]

@@ -8,9 +8,9 @@ struct FindCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "find", abstract: "Finds files in all states, deleted ones too.",
     discussion: """
-      A pattern without / is one of names, and one with / is one of whole keys. Each line is a version: its ID, the first \
-      and the last state that has it, and its key, with the word \
-      deleted behind it if the version was deleted since. States that cannot be read are named, and the exit code is 1.
+      A pattern without / matches names; one with / matches whole keys. Each line is a version: its ID, the first and the \
+      last state that has it, and its key. The word deleted follows if the version was deleted since. If a state cannot be \
+      read, the command names it and ends with exit code 1.
       """)
 
   @Argument(help: "A shell pattern; * also stands for /.")

@@ -13,8 +13,8 @@ struct HoldCommand: StoreCommand {
       blobtool hold --release NAME
       """,
     discussion: """
-      TARGET is a state, a key, or what keys begin with up to a /, in this order; --kind says which. A delete \
-      of something that is held fails and names the hold. What a put replaces is archived. `holds` lists all holds.
+      TARGET is a state, else a key, else a prefix that ends in /. --kind decides. A delete of something that is held fails \
+      and names the hold. What a put replaces is archived. `holds` lists all holds.
       """)
 
   @Argument(help: ArgumentHelp("The name of the hold, and what it protects.", valueName: "name target"))

@@ -14,13 +14,13 @@ struct KeepCommand: StoreCommand {
     discussion: """
       --up-to keeps each key's current version and its N youngest archived ones.
 
-      The other options are about time, and keep whatever one of them keeps. With --prefix and --all they are about \
-      states: of each prefix, those that are kept stay with all their versions, and the others go with the versions that \
-      no other state has. Archived versions are kept by the same rules. --last 0 keeps no state.
+      The other options select by time, and whatever one of them selects stays. With --prefix and --all they select \
+      states of each prefix. These stay with all their versions. The other states go, with the versions that no remaining \
+      state has. Archived versions are selected by the same rules. --last 0 keeps no state.
 
-      A state that cannot be read is named, and the exit code is 1: no version that it may have is dropped.
+      If a state cannot be read, the command names it, drops no version that it may have, and ends with exit code 1.
 
-      Current versions always stay, and so does what is held: see `blobtool hold`. `blobtool gc` then frees the space.
+      Current versions and what `blobtool hold` protects always stay. `blobtool gc` then frees the space.
       """)
 
   @Option(help: ArgumentHelp("How many archived versions a key keeps: 0 or more.", valueName: "n"))

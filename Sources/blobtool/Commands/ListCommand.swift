@@ -11,8 +11,8 @@ struct ListCommand: StoreCommand {
     discussion: """
       Columns: size, when put, versions, key.
 
-      With --at, lists what a state had instead, folders included, which end in /. A file whose version was deleted since \
-      is named, and the exit code is 1.
+      With --at, lists a state instead, with its folders, which end in /. If a file's version was deleted since, the command \
+      names the file and ends with exit code 1.
       """, aliases: ["ls"])
 
   @Argument(help: "What the keys begin with (default: all keys).", completion: KeyCompletion.kind)
