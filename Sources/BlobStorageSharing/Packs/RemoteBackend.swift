@@ -186,6 +186,10 @@ package final class RemoteBackend: Backend {
       || knownCollections.withLock { !$0.condemned.contains(name) && !$0.removed.contains(name) }
   }
 
+  package func isRemoved(_ name: PackName) -> Bool {
+    knownCollections.withLock { $0.removed.contains(name) }
+  }
+
   /// Ignores packs of other stores from now on.
   func ignore(_ names: Set<PackName>) {
     strays.withLock { $0.formUnion(names) }

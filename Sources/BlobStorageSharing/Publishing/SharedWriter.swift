@@ -136,6 +136,7 @@ final class SharedWriter: PackPublisher {
 
   func publishSealed(of session: WriterSession) throws(BlobStorageError) {
     if let last = session.lastSealedPack() { try publisher.wait(for: last) }
+    publisher.recordLeft()
   }
 
   /// Continues under another number if a collector has fenced this one while nothing was left to publish.
