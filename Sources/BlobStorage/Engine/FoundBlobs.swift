@@ -1,10 +1,10 @@
 /// What the versions of a commit refer to, and what has to be done before it may.
 ///
 /// - A ref's pack has to be on the medium. Then so is what lies before the ref, and what it refers to elsewhere (H1).
-/// - While gc is about to remove packs, it reads all keys once more. A version that changes to a key that gc has passed is
-///   seen under neither. So while packs are condemned, nothing that it needs may lie in one (H2). In a bucket this holds
-///   for versions of the same key, too: another machine may have dropped the old one, and gc does not see the new one
-///   before it is published.
+/// - While gc is about to remove packs, it reads all keys once more. A version that changes to a key that gc has passed
+///   is seen under neither. So while packs are condemned, nothing that it needs may lie in one (H2). In a bucket this
+///   holds for versions of the same key, too: another machine may have dropped the old one, and gc does not see the new
+///   one before it is published.
 struct FoundBlobs {
   let checksCondemned: Bool
   /// Packs to sync first.

@@ -252,7 +252,8 @@ extension WriterSession.Commit {
 
   /// Drops all versions of a key but the youngest `count`. With none left, those that imports have replaced go as well.
   ///
-  /// Versions that another process has not published, and never may, are neither counted nor dropped, unless none is kept.
+  /// Versions that another process has not published, and never may, are neither counted nor dropped, unless none is
+  /// kept.
   ///
   /// - Returns: how many; nil when the key has none.
   mutating func dropVersions(of key: [UInt8], keeping count: Int) throws(BlobStorageError) -> Int? {
