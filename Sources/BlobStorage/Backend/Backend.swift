@@ -32,6 +32,9 @@ package protocol Backend: Sendable {
   /// Whether a new record may refer to one in this pack: no collector is known to have condemned or removed the pack.
   func isCountedOn(_ name: PackName) -> Bool
 
+  /// Whether a collector is known to have removed the pack: what is needed of it lies in others.
+  func isRemoved(_ name: PackName) -> Bool
+
   /// How many chunks a reader fetches together, where requests cost more than bytes; else 0.
   var readAheadCount: Int { get }
 
@@ -106,6 +109,7 @@ extension Backend {
   package func knownPackNames() throws(BlobStorageError) -> Set<PackName> { [] }
   package func prefetchFooters() throws(BlobStorageError) {}
   package func isCountedOn(_ name: PackName) -> Bool { true }
+  package func isRemoved(_ name: PackName) -> Bool { false }
   package var readAheadCount: Int { 0 }
   package var hasRoomAhead: Bool { true }
   package func prefetch(_ parts: [(file: any File, ranges: [Range<Int64>])]) {}

@@ -64,7 +64,8 @@ package struct CatalogBuilder: Sendable {
     }
     let names = try backend.localPackNames().live
     let census = try backend.census.read()
-    for name in names {
+    // One that was removed may still lie here, where its writer could not record that it was published.
+    for name in names where !backend.isRemoved(name) {
       // It was published, and those rows are of what was published.
       if adopted.contains(name) { backend.distrustLocal(name) } else { try add(name, census, into: database) }
     }

@@ -384,17 +384,55 @@ extension Engine {
   ) throws(BlobStorageError) -> PutResult? {
     try checkOpen()
     try check(options.condition, on: to)
-    return try commitVersions(on: [from, to], options.durability) {
-      (commit, found) throws(BlobStorageError) in
-      guard let name = try commit.transaction.nameRow(from) else { return nil }
-      let row =
-        if let id { try commit.transaction.versionRow(of: name, id.stamp) } else { name.current?.row }
-      guard let row, try found.mayReferTo([row], commit) else { return nil }
-      var ref = RefOptions(options)
-      ref.metadata = row.metadata
-      let (version, byteCount) = try commit.appendRef(to, row.digest, row.byteCount, ref)
-      return PutResult(version: version, newByteCount: 0, storedByteCount: Int64(byteCount))
+    do throws(BlobStorageError) {
+      return try commitVersions(on: [from, to], options.durability) {
+        (commit, found) throws(BlobStorageError) -> PutResult? in
+        guard let row = try Self.row(id, of: from, commit.transaction),
+          try found.mayReferTo([row], commit)
+        else { return nil }
+        var ref = RefOptions(options)
+        ref.metadata = row.metadata
+        let (version, byteCount) = try commit.appendRef(to, row.digest, row.byteCount, ref)
+        return PutResult(version: version, newByteCount: 0, storedByteCount: Int64(byteCount))
+      }
+    } catch {
+      // In a bucket packs can stay condemned for long.
+      guard error.code == .busy, !sharing.collectsBesideCommits else { throw error }
+      return try putAgain(id, of: from, as: to, options)
     }
+  }
+
+  /// The version of that ID, or the current one.
+  private static func row(
+    _ id: BlobVersion.ID?, of key: [UInt8], _ transaction: ReadTransaction
+  ) throws(BlobStorageError) -> VersionRow? {
+    guard let name = try transaction.nameRow(key) else { return nil }
+    if let id { return try transaction.versionRow(of: name, id.stamp) }
+    return name.current?.row
+  }
+
+  /// Puts the content and the metadata of a version like any others: what lies in condemned packs is stored again.
+  private func putAgain(
+    _ id: BlobVersion.ID?, of from: [UInt8], as to: [UInt8], _ options: PutOptions
+  ) throws(BlobStorageError) -> PutResult? {
+    let row = try catalog.read { (transaction) throws(BlobStorageError) -> VersionRow? in
+      try Self.row(id, of: from, transaction)
+    }
+    guard let row else { return nil }
+    guard let blob = try openBlob(row.digest) else { throw Self.missing(row.digest) }
+    defer { blob.close() }
+    let metadata = StoredMetadata(row.metadata)
+    var options = options
+    (options.mediaType, options.metadata, options.codec) = (metadata.mediaType, metadata.own, nil)
+    let content = try Self.content(of: blob)
+    let done: (result: PutResult, watermark: WriterSession.Watermark?)
+    if case .data(let data) = content {
+      done = try memoryPut.commit(to, data, options)
+    } else {
+      done = try streamPut(options).run(to, content)
+    }
+    try makeDurable(options.durability, done.watermark)
+    return done.result
   }
 
   /// Puts a blob that is there under a key; nil if it is not there.
@@ -474,7 +512,7 @@ extension Engine {
     on keys: [[UInt8]], _ durability: Durability,
     _ body: (inout WriterSession.Commit, inout FoundBlobs) throws(BlobStorageError) -> T?
   ) throws(BlobStorageError) -> T? {
-    var found = FoundBlobs(checksCondemned: sharing.collectsBesideCommits && keys.first != keys.last)
+    var found = FoundBlobs(checksCondemned: !sharing.collectsBesideCommits || keys.first != keys.last)
     for _ in 0..<8 {
       found.begin()
       let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in
@@ -503,66 +541,5 @@ extension Engine {
       return true
     }
     return digests
-  }
-}
-
-/// What the versions of a commit refer to, and what has to be done before it may.
-///
-/// - A ref's pack has to be on the medium. Then so is what lies before the ref, and what it refers to elsewhere (H1).
-/// - While gc is about to remove packs, it reads all keys once more. A version that changes to a key that gc has passed is
-///   seen under neither. So while packs are condemned, nothing that it needs may lie in one (H2). In a bucket the
-///   collector reads a catalog that stands still.
-private struct FoundBlobs {
-  let checksCondemned: Bool
-  /// Packs to sync first.
-  private(set) var unsynced: Set<PackName> = []
-  /// Blobs whose chunks have to be known first.
-  private(set) var unknown: Set<BlobDigest> = []
-  private var synced: Set<PackName> = []
-  private var chunks: [BlobDigest: [BlobDigest]] = [:]
-
-  init(checksCondemned: Bool) { self.checksCondemned = checksCondemned }
-
-  var isComplete: Bool { unsynced.isEmpty && unknown.isEmpty }
-
-  mutating func begin() {
-    synced.formUnion(unsynced)
-    (unsynced, unknown) = ([], [])
-  }
-
-  mutating func add(_ digest: BlobDigest, _ chunks: [BlobDigest]) { self.chunks[digest] = chunks }
-
-  /// Whether the commit may refer to the blobs of these versions; else notes what has to be done first.
-  ///
-  /// - Throws: `busy` if gc is moving one of them, `corrupted` if it is not known which blob a version has.
-  mutating func mayReferTo(
-    _ rows: [VersionRow], _ commit: borrowing WriterSession.Commit
-  ) throws(BlobStorageError) -> Bool {
-    // The commit may have been tried before.
-    (unsynced, unknown) = ([], [])
-    let view = commit.transaction
-    let isCollecting = checksCondemned ? try view.packRows().contains { $0.row.state != .live } : false
-    for row in rows {
-      guard !row.digest.isUnknown else {
-        throw BlobStorageError(.corrupted, "A version's blob cannot be found any more: run verify.")
-      }
-      if try !commit.canRefer(to: row.place), let pack = try view.packRow(row.place.pack) {
-        // In a bucket a condemned pack is not counted on, but its live records are copied before it goes.
-        let stays = synced.contains(pack.name) ? try commit.stays(at: row.place) : false
-        if !stays { unsynced.insert(pack.name) }
-      }
-      guard isCollecting else { continue }
-      guard let digests = chunks[row.digest] else {
-        unknown.insert(row.digest)
-        continue
-      }
-      var isThere = digests.count == 1 ? true : try view.manifestToShare(row.digest) != nil
-      for digest in digests where isThere { isThere = try view.chunkToShare(digest) != nil }
-      guard isThere else {
-        throw BlobStorageError(
-          .busy, "gc is moving what the version needs: try again when it has finished.", digest: row.digest)
-      }
-    }
-    return isComplete
   }
 }

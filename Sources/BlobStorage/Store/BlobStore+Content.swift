@@ -265,7 +265,7 @@ extension BlobStore {
   /// that was current stays in the history by default.
   ///
   /// - Returns: nil if the key has no such version; then nothing was changed.
-  /// - Complexity: stores a ref and no bytes.
+  /// - Complexity: stores a ref and no bytes; in a bucket also the bytes that lie in packs that gc is about to remove.
   @discardableResult
   public func restore(
     _ id: BlobVersion.ID, of key: String, replacement: Replacement = .archiveCurrent,
@@ -284,7 +284,7 @@ extension BlobStore {
   ///
   /// - Returns: nil if there is no such version; then nothing was changed.
   /// - Throws: `conditionFailed`; `busy` while gc is moving what the version needs. Then nothing was changed.
-  /// - Complexity: stores a ref and no bytes.
+  /// - Complexity: stores a ref and no bytes; in a bucket also the bytes that lie in packs that gc is about to remove.
   @discardableResult
   public func duplicate(
     _ key: String, version: BlobVersion.ID? = nil, as target: String, options: PutOptions = PutOptions()

@@ -249,6 +249,9 @@ extension WriterSession.Commit {
 
   /// Drops all versions of a key but the youngest `count`. With none left, those that imports have replaced go as well.
   ///
+  /// Versions that another process has not published, and never may, are neither counted nor dropped, unless none is
+  /// kept.
+  ///
   /// - Returns: how many; nil when the key has none.
   mutating func dropVersions(of key: [UInt8], keeping count: Int) throws(BlobStorageError) -> Int? {
     guard let name = try transaction.nameRow(key), name.versionCount > 0 else { return nil }
@@ -260,14 +263,20 @@ extension WriterSession.Commit {
       }
     }
     var dropped: [Stamp] = []
-    var index = 0
-    try transaction.forEachVersion(of: name) { version in
-      if index >= count { dropped.append(version.stamp) }
-      index += 1
-      return true
+    var keptCount = 0
+    for version in try transaction.versions(of: name) {
+      if count > 0, try !willStay(version.row.place) { continue }
+      if keptCount < count { keptCount += 1 } else { dropped.append(version.stamp) }
     }
     try drop(dropped, of: key)
     return dropped.count
+  }
+
+  /// Whether a version is published, or will be before what this commit writes. In a folder each counts.
+  private func willStay(_ place: Place) throws(BlobStorageError) -> Bool {
+    if session.backend.isDurableOnceSynced { return true }
+    guard let row = try transaction.packRow(place.pack) else { return false }
+    return session.publisher.precedes(row.name, session) || row.durableByteCount > place.offset && !row.isLost
   }
 }
 

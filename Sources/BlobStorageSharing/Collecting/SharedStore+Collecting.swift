@@ -49,6 +49,7 @@ extension SharedStore {
         let lost = known.filter { replaced.contains($0) || listing.isMissing($0) }
           .filter { !listing.collections.removed.contains($0) }
         guard !lost.isEmpty || !listing.gaps.isEmpty else { return }
+        try store.checkPublished(lost, listing, engine)
         let accepted = try log.accept(
           lost, listing.gaps, after: listing.collections, by: own.writer.writerID)
         if accepted == nil { continue }
@@ -61,6 +62,43 @@ extension SharedStore {
   }
 
   private static let attemptCountMax = 16
+
+  /// Checks that a writer which may go on has published all of these lost packs: no pack can get a removed name.
+  ///
+  /// A stray object under a later name makes all names before it look lost.
+  ///
+  /// - Parameter engine: what its catalog has as published counts, too.
+  /// - Throws: `corrupted`, with the stray object's name.
+  private func checkPublished(
+    _ lost: Set<PackName>, _ listing: StoreListing, _ engine: Engine
+  ) throws(BlobStorageError) {
+    var lastLost: [UInt64: UInt32] = [:]
+    for name in lost { lastLost[name.writer] = max(lastLost[name.writer] ?? 0, name.sequence) }
+    for gap in listing.gaps {
+      lastLost[gap.writer] = max(lastLost[gap.writer] ?? 0, gap.sequences.upperBound)
+    }
+    let writers = try Membership.writers(backend.objects).filter {
+      lastLost[$0] != nil && listing.fences[$0] == nil
+    }
+    guard !writers.isEmpty else { return }
+    var published = try Membership.publishedSequences(
+      backend.objects, storeID: backend.storeID, of: writers)
+    if let named = engine.shared?.backend.named.withLock({ $0 }) { published.merge(named) { max($0, $1) } }
+    for (_, row) in try engine.catalog.packRows() where row.durableByteCount > 0 && !row.isDamaged {
+      published[row.name.writer] = max(published[row.name.writer] ?? 0, row.name.sequence)
+    }
+    for writer in writers.sorted() {
+      let last = published[writer] ?? 0
+      guard let sequence = lastLost[writer], sequence > last else { continue }
+      let stray = listing.packs.keys.filter { $0.writer == writer && $0.sequence > last }.min()
+      let object = SharedNames.pack(stray ?? PackName(writer: writer, sequence: sequence))
+      throw BlobStorageError(
+        .corrupted,
+        "The object \(object) in \(backend.objects.place) lies behind the last pack that its writer, which is still"
+          + " registered, is known to have published: delete the object if no machine has put it, or repair again when"
+          + " the writer has closed the store.", path: object)
+    }
+  }
 
   /// The log as a collector writes it. Without conditional puts it keeps each entry before it puts it.
   func log(of collector: Engine) throws(BlobStorageError) -> CollectionLog {

@@ -98,7 +98,7 @@ package enum Fencing {
   }
 
   /// Whether the object is a fence. If it has gone it was a pack, because fences stay.
-  private static func isFence(
+  static func isFence(
     _ name: PackName, _ objects: any ObjectStore, _ storeID: [UInt8]
   ) throws(BlobStorageError) -> Bool {
     guard let (bytes, byteCount) = try objects.tail(SharedNames.pack(name), byteCount: Fence.byteCount),

@@ -54,7 +54,8 @@ package struct StoreListing: Sendable {
       let isOutdated = after.removed != before.removed
       before = after
       if isOutdated { continue }
-      let listing = StoreListing(entries, after, published, strays)
+      let noFences = try noFences(entries, after, published, strays, objects, storeID)
+      let listing = StoreListing(entries, after, published, strays.union(noFences))
       // Pages are not from one moment: a later page may have a pack whose predecessor came after an earlier page.
       if weaknesses.contains(.acceptsGaps) || listing.missing.isEmpty || listing.missing == gaps {
         return listing
@@ -62,6 +63,38 @@ package struct StoreListing: Sendable {
       gaps = listing.missing
     }
     throw BlobStorageError(.busy, "Other machines kept removing packs during the listing: try again.")
+  }
+
+  /// The names of published packs whose objects are as short as a fence, and none: something has replaced them, and the
+  /// packs are missing.
+  ///
+  /// No writer publishes behind a fence. So only what has packs behind it, or was published, is read.
+  private static func noFences(
+    _ entries: [ObjectPage.Entry], _ collections: Collections, _ published: [UInt64: UInt32],
+    _ strays: Set<PackName>, _ objects: any ObjectStore, _ storeID: [UInt8]
+  ) throws(BlobStorageError) -> Set<PackName> {
+    func counts(_ name: PackName) -> Bool { !strays.contains(name) && !collections.removed.contains(name) }
+    var found: Set<PackName> = []
+    for (index, entry) in entries.enumerated() where Fence.hasLength(entry.byteCount) {
+      guard let name = SharedNames.packName(entry.name), counts(name) else { continue }
+      var isPublished = published[name.writer] ?? 0 >= name.sequence
+      // A listing is in order: the writer's later packs follow.
+      var next = index + 1
+      while !isPublished, next < entries.count, let later = SharedNames.packName(entries[next].name),
+        later.writer == name.writer
+      {
+        isPublished = !Fence.hasLength(entries[next].byteCount) && counts(later)
+        next += 1
+      }
+      guard isPublished else { continue }
+      do throws(BlobStorageError) {
+        if try !Fencing.isFence(name, objects, storeID) { found.insert(name) }
+      } catch {
+        // A fence of a later build.
+        guard error.code == .unsupportedFormat else { throw error }
+      }
+    }
+    return found
   }
 
   /// Whether a fence keeps the pack from being part of the store.

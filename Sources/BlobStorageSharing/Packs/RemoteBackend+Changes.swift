@@ -148,7 +148,17 @@ extension RemoteBackend {
 
   /// Whether a published pack was there when this process last looked for it.
   package func isThere(_ name: PackName) -> Bool {
-    !hasChanges || weaknesses.contains(.reliesWithoutAsking) || publishedByteCount(name) != nil
+    !hasChanges || weaknesses.contains(.reliesWithoutAsking)
+      || publishedByteCount(name) != nil && !isReplaced(name)
+  }
+
+  /// Whether the object of a published pack was cut or replaced when this process last looked for it.
+  func isReplaced(_ name: PackName) -> Bool { replaced.withLock { $0.contains(name) } }
+
+  /// Compares the length of an object that was looked for with that of the pack, as the catalog has it.
+  func compareLength(of name: PackName, _ byteCount: Int64) {
+    guard byteCount > 0, let found = publishedByteCount(name), found != byteCount else { return }
+    replaced.withLock { _ = $0.insert(name) }
   }
 
   /// Looks for published packs, several at once; returns whether all are there.

@@ -32,6 +32,8 @@ final class Publisher: Sendable {
     weak var session: WriterSession?
     var waiting: [UInt32: Item] = [:]
     var publishedSequence: UInt32 = 0
+    /// The lengths of published packs that the catalog does not know as such, or that still lie in the spool.
+    var unrecorded: [PackName: Int64] = [:]
     var runCount = 0
     var isRunning = false
     var failure: (run: Int, error: BlobStorageError)?
@@ -205,23 +207,37 @@ final class Publisher: Sendable {
   }
 
   private func finish(_ item: Item) {
-    do throws(BlobStorageError) {
-      if let session = state.withLock({ $0.session }) {
-        try session.markPublished(item.name, byteCount: item.byteCount)
-        try backend.settle(item.name)
-      }
-    } catch {
-      // The pack is published. The next opening finds it in the spool and sees that.
-      logger.warning(
-        "Pack \(item.name) was published, but the catalog does not record that.",
-        metadata: ["reason": "\(error.message)"])
-    }
+    record(item.name, byteCount: item.byteCount)
     item.file.close()
     state.withLock { state in
       state.waiting[item.name.sequence] = nil
       state.publishedSequence = item.name.sequence
     }
     state.wakeAll()
+  }
+
+  /// Records that a pack is published, and moves it out of the spool. If that fails, on a full disk for example,
+  /// ``recordLeft()`` tries again.
+  private func record(_ name: PackName, byteCount: Int64) {
+    guard let session = state.withLock({ $0.session }) else { return }
+    do throws(BlobStorageError) {
+      try session.markPublished(name, byteCount: byteCount)
+      try backend.settle(name)
+    } catch {
+      state.withLock { $0.unrecorded[name] = byteCount }
+      logger.warning(
+        "Pack \(name) was published, but the state folder does not record that yet.",
+        metadata: ["reason": "\(error.message)"])
+    }
+  }
+
+  /// Records published packs of which that failed before.
+  func recordLeft() {
+    let left = state.withLock { state in
+      defer { state.unrecorded = [:] }
+      return state.unrecorded
+    }
+    for (name, byteCount) in left { record(name, byteCount: byteCount) }
   }
 
   private func stop(_ error: BlobStorageError) {

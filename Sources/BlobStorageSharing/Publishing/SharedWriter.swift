@@ -82,7 +82,9 @@ final class SharedWriter: PackPublisher {
     guard let row = try transaction.packRow(place.pack) else { return false }
     if precedes(row.name, session) { return true }
     // A condemned pack counts too: its live records are copied before it goes.
-    guard row.durableByteCount > place.offset, !row.isLost else { return false }
+    guard row.durableByteCount > place.offset, !row.isLost, !backend.isReplaced(row.name) else {
+      return false
+    }
     if !backend.isThere(row.name) { kept.withLock { _ = $0.insert(row.name) } }
     return true
   }
@@ -96,6 +98,9 @@ final class SharedWriter: PackPublisher {
     let areThere = names.count > Self.askedCountMax ? false : try backend.areThere(names)
     if !areThere { _ = try listLost() }
     kept.withLock { $0.subtract(names) }
+    for name in names {
+      backend.compareLength(of: name, try session.catalog.packRow(name)?.durableByteCount ?? 0)
+    }
     return names.first { !backend.isThere($0) }
   }
 
@@ -136,6 +141,7 @@ final class SharedWriter: PackPublisher {
 
   func publishSealed(of session: WriterSession) throws(BlobStorageError) {
     if let last = session.lastSealedPack() { try publisher.wait(for: last) }
+    publisher.recordLeft()
   }
 
   /// Continues under another number if a collector has fenced this one while nothing was left to publish.

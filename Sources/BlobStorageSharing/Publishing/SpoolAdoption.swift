@@ -16,6 +16,8 @@ struct SpoolAdoption {
   private var ended: Set<UInt64> = []
   /// Why a publishable pack was not published.
   private(set) var failure: BlobStorageError?
+  /// Whether packs of dead writers stay in the spool without a failure: locked by another process, or not sealed.
+  private(set) var hasLeftPacks = false
 
   init(_ parts: StoreParts, _ backend: RemoteBackend, _ locks: WriterLocks) {
     self.parts = parts
@@ -114,26 +116,16 @@ struct SpoolAdoption {
   }
 
   private mutating func adopt(_ writer: UInt64, _ names: [PackName]) throws(BlobStorageError) {
+    let names = try settle(names)
     if names.isEmpty { return }
-    let found = try Membership.registration(of: writer, backend.objects, storeID: backend.storeID)
+    let isRegistered = try isRegistered(writer)
     // After the writer's lock was taken: it knows no more of the log than this.
     let listing = try backend.listing(of: writer)
     for name in names {
       // A living writer publishes its own packs.
-      guard let file = try backend.adoptPack(name) else {
-        unfinished.insert(writer)
-        return
-      }
+      guard let file = try backend.adoptPack(name) else { return leavePacks(of: writer) }
       defer { file.close() }
-      let row = try parts.catalog.read { (transaction) throws(BlobStorageError) -> PackRow? in
-        try transaction.pack(name)?.row
-      }
-      if let row, row.durableByteCount > 0 {
-        try backend.settle(name)
-        // A power cut may have torn what lies here, if an index knew the pack.
-        backend.forgetRecords(name)
-        continue
-      }
+      let row = try row(of: name)
       if let byteCount = listing.packs[name], byteCount == (try file.status().byteCount) {
         // A pack torn by a power cut is whole in the object store: rebuild the catalog from that one first.
         if row?.isSealed != true || row?.isDamaged != false {
@@ -141,7 +133,7 @@ struct SpoolAdoption {
           try parts.catalog.rebuild(because: nil)
         }
         // Otherwise what has ended the registration has named the pack.
-        if found != nil { try backend.announce(name) }
+        if isRegistered { try backend.announce(name) }
         try finish(name, byteCount: byteCount)
         backend.forgetRecords(name)
         continue
@@ -153,11 +145,8 @@ struct SpoolAdoption {
       }
       if !ended.contains(writer) {
         // Without room for its footer, the pack waits for the next opening.
-        guard let row, row.isSealed else {
-          unfinished.insert(writer)
-          return
-        }
-        if found != nil, follows(name, listing), !row.isDamaged, try isWhole(name, file),
+        guard let row, row.isSealed else { return leavePacks(of: writer) }
+        if isRegistered, follows(name, listing), !row.isDamaged, try isWhole(name, file),
           try publish(name, file)
         {
           continue
@@ -166,6 +155,44 @@ struct SpoolAdoption {
       }
       try setAside(name)
     }
+  }
+
+  /// Takes packs out of the spool that the catalog knows as published, without a request. Returns the others.
+  private func settle(_ names: [PackName]) throws(BlobStorageError) -> [PackName] {
+    var others: [PackName] = []
+    for name in names {
+      guard let row = try row(of: name), row.durableByteCount > 0, let file = try backend.adoptPack(name)
+      else {
+        others.append(name)
+        continue
+      }
+      defer { file.close() }
+      try backend.settle(name)
+      // A power cut may have torn what lies here, if an index knew the pack.
+      backend.forgetRecords(name)
+    }
+    return others
+  }
+
+  private func row(of name: PackName) throws(BlobStorageError) -> PackRow? {
+    try parts.catalog.read { (transaction) throws(BlobStorageError) -> PackRow? in
+      try transaction.pack(name)?.row
+    }
+  }
+
+  /// Whether a writer is registered. A damaged registration counts, too: collectors wait for its writer.
+  private func isRegistered(_ writer: UInt64) throws(BlobStorageError) -> Bool {
+    do throws(BlobStorageError) {
+      return try Membership.registration(of: writer, backend.objects, storeID: backend.storeID) != nil
+    } catch {
+      guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
+      return true
+    }
+  }
+
+  private mutating func leavePacks(of writer: UInt64) {
+    unfinished.insert(writer)
+    hasLeftPacks = true
   }
 
   /// Whether all earlier packs of the writer were published, and none is a fence. Packs behind a gap or a fence are not

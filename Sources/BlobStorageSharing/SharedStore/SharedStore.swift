@@ -113,7 +113,7 @@ package final class SharedStore: Sharing {
   private func adoptSpool() throws(BlobStorageError) -> BlobStorageError? {
     var adoption = SpoolAdoption(parts, backend, locks)
     try adoption.run()
-    hasLeftSpool.store(adoption.failure != nil, ordering: .relaxed)
+    hasLeftSpool.store(adoption.failure != nil || adoption.hasLeftPacks, ordering: .relaxed)
     return adoption.failure
   }
 

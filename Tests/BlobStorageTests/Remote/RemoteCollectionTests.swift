@@ -177,6 +177,47 @@ struct RemoteCollectionTests {
     try machines.check([:], "when all was dropped")
   }
 
+  /// Fails if a version counts on chunks that a collector is about to remove, because it does not see the version yet.
+  @Test(
+    "keeps what a version is made of whose source another machine drops meanwhile",
+    arguments: ["copy", "old"])
+  func madeOfDropped(_ target: String) throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(40_000)
+    let one = try machines.engine("one")
+    let (two, three) = (try machines.engine("two"), try machines.engine("three"))
+    // In one pack, which a collection condemns.
+    let items = [
+      PutItem(key: "old", data: Data(bytes), metadata: [7]),
+      PutItem(key: "gone", data: Data(random.bytes(10_000))),
+    ]
+    let old = try #require(try one.put(items, PutOptions()).first).version.id
+    for (engine, key) in [(two, "two"), (three, "three")] {
+      _ = try engine.put(key, Array(key.utf8), PutOptions())
+      try engine.extend()
+    }
+    _ = try one.delete(["gone"], .durable)
+    let once = Once()
+    let report = try one.collectGarbage(SharedMachines.everything) { progress in
+      guard progress.phase == "waiting" else { return }
+      once.run {
+        for engine in [two, three] {
+          try engine.extend()
+          try engine.acknowledgeCondemnation()
+        }
+        _ = try two.delete(["old"], .durable)
+        let options = PutOptions(durability: .relaxed)
+        #expect(try three.putVersion(old, of: "old", as: target, options) != nil)
+      }
+    }
+    #expect(once.isDone && report.obstacles == [])
+    try three.synchronize()
+    #expect(try three.versions(target).first?.metadata == [7])
+    for engine in [one, two, three] { try engine.close() }
+    let expected = [target: bytes, "two": Array("two".utf8), "three": Array("three".utf8)]
+    try machines.check(expected, "afterwards")
+  }
+
   @Test("waits for a put that is open, which may count on what is condemned")
   func stream() throws {
     var random = SplitMix64.announced()

@@ -93,6 +93,23 @@ struct RemoteDurabilityTests {
     #expect(try other.versions("b").count == 2)
   }
 
+  /// Fails if a published version is dropped for one that may never be published.
+  @Test("is not dropped by keep for a version that another process has not published")
+  func keepBeside() throws {
+    let machines = try SharedMachines()
+    let (one, beside) = (try machines.engine("one"), try machines.engine("one"))
+    _ = try one.put("a", Array("first".utf8), PutOptions())
+    let options = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
+    _ = try beside.put("a", Array("second".utf8), options)
+    #expect(try one.data("a", nil) == Data("second".utf8))
+    #expect(try one.keep(upTo: 0, keys: ["a"], .durable).droppedVersionCount == 0)
+    try machines.check(["a": Array("first".utf8)], "before the second is published")
+    try beside.synchronize()
+    #expect(try one.keep(upTo: 0, keys: ["a"], .durable).droppedVersionCount == 1)
+    #expect(try machines.engine("two").versions("a").count == 1)
+    try machines.check(["a": Array("second".utf8)], "afterwards")
+  }
+
   @Test("is published by a synchronization beside puts, without an error", arguments: [1, 0, -1])
   func synchronizing(_ waitingPackLimit: Int) throws {
     var random = SplitMix64.announced()

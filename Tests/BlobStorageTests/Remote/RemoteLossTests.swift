@@ -184,6 +184,22 @@ struct RemoteLossTests {
     }
   }
 
+  @Test("or cut is not relied on: the same bytes are stored again, and read everywhere")
+  func cut() throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(20_000)
+    let living = try machines.engine("one")
+    _ = try living.put("a", bytes, PutOptions())
+    let pack = try #require(machines.names("packs/").first)
+    _ = try command("two") { (engine) throws in #expect(try engine.data("a", nil) == Data(bytes)) }
+    let object = try #require(machines.store.peek(pack))
+    machines.store.set(pack, Array(object.prefix(1_000)))
+    _ = try command("two") { (engine) throws in
+      #expect(try engine.put("b", bytes, PutOptions()).newByteCount == 20_000)
+    }
+    #expect(try machines.engine("three").data("b", nil) == Data(bytes))
+  }
+
   @Test("is missed by a machine that a change tells of it, each time until it is back")
   func named() throws {
     let reader = try machines.engine("two")

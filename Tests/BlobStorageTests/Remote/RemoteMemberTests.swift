@@ -242,6 +242,39 @@ struct RemoteMemberTests {
     #expect(try two.data("a", nil) == Data("first".utf8))
   }
 
+  /// Fails if a published pack stays in the spool until the next opening because it could not be moved at once.
+  @Test("record that a pack is published later, by themselves, if they could not at once")
+  func recordedLater() throws {
+    let place = try RemotePlace()
+    let engine = try place.engine("one", inline: true)
+    _ = try engine.put("a", Array("first".utf8), PutOptions())
+    let (spool, ranges) = (place.statePath("one") + "/packs", place.statePath("one") + "/ranges")
+    try FileManager.default.removeItem(atPath: ranges)
+    _ = try engine.put("b", Array("second".utf8), PutOptions())
+    #expect(try FileManager.default.contentsOfDirectory(atPath: spool).count == 1)
+    try FileManager.default.createDirectory(atPath: ranges, withIntermediateDirectories: false)
+    engine.runPeriodicWork()
+    #expect(try FileManager.default.contentsOfDirectory(atPath: spool) == [])
+    #expect(try engine.data("b", nil) == Data("second".utf8))
+    try engine.close()
+  }
+
+  /// Fails if a rebuild shows what was deleted, because nothing hides it any more.
+  @Test("read nothing of a removed pack that still lies in the spool")
+  func removedInSpool() throws {
+    let one = try machines.engine("one")
+    _ = try one.put("gone", Array("first".utf8), PutOptions())
+    let pack = try #require(machines.names("packs/").first)
+    let bytes = try #require(machines.store.peek(pack))
+    _ = try one.delete(["gone"], .durable)
+    for _ in 0..<2 { #expect(try one.collectGarbage(SharedMachines.everything).obstacles == []) }
+    #expect(machines.names("packs/") == [])
+    let path = machines.temporary.path.appending("one").appending(pack).string
+    try Data(bytes).write(to: URL(filePath: path))
+    try one.catalog.rebuild(because: nil)
+    #expect(try one.keys("", after: nil, limit: 10).isEmpty)
+  }
+
   @Test("do so by themselves at the interval that was asked for")
   func interval() throws {
     let place = try RemotePlace()

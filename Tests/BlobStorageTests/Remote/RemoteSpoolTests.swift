@@ -132,6 +132,49 @@ struct RemoteSpoolTests {
     try engine.close()
   }
 
+  @Test("and is locked when the folder is opened is published later, by itself")
+  func lockedPack() throws {
+    var random = SplitMix64.announced()
+    let names = try die(&random)
+    let file = try SystemFiles().open(FilePath(spool).appending(names[0]), .readWrite)
+    #expect(try file.lock(.exclusive, wait: false))
+    let engine = try place.engine("one", inline: true, bootIdentity: "first")
+    #expect(place.packNames.count == 1)
+    file.close()
+    engine.runPeriodicWork()
+    #expect(place.packNames.count == 4)
+    try engine.close()
+  }
+
+  @Test("is published though the registration of its writer is damaged")
+  func damagedRegistration() throws {
+    var random = SplitMix64.announced()
+    #expect(try die(&random).count == 3)
+    let registered = try #require(place.objects.names.first { $0.hasPrefix(SharedNames.writers) })
+    place.objects.objects[registered] = [1, 2, 3]
+    _ = try place.engine("one", inline: true, bootIdentity: "first")
+    #expect(try keys("two") == ["a", "b", "c", "d", "published"])
+    #expect(place.objects.names.filter { $0.hasPrefix(SharedNames.writers) } == [])
+  }
+
+  @Test("and was published leaves it without a request")
+  func publishedBefore() throws {
+    let machines = try SharedMachines()
+    var dying: Engine? = try machines.engine("one")
+    _ = try dying?.put("a", Array("text".utf8), PutOptions())
+    dying = nil
+    let pack = try #require(machines.names("packs/").first)
+    let path = machines.temporary.path.appending("one").appending(pack).string
+    try Data(try #require(machines.store.peek(pack))).write(to: URL(filePath: path))
+    let client = machines.store.client { (call) throws(BlobStorageError) in
+      guard call.name.hasPrefix(SharedNames.writers) else { return }
+      throw BlobStorageError(.io, "The object store does not answer.")
+    }
+    let engine = try machines.engine("one", client)
+    #expect(!FileManager.default.fileExists(atPath: path))
+    #expect(try engine.data("a", nil) == Data("text".utf8))
+  }
+
   @Test(
     "half made is removed by the next opening",
     arguments: ["incoming/a", "packs/b", "members/0000000000000009"])

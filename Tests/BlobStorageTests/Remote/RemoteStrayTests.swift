@@ -88,4 +88,28 @@ struct RemoteStrayTests {
     for (key, bytes) in expected { #expect(try engine.data(key, nil) == Data(bytes)) }
     #expect(machines.store.peek(SharedNames.pack(name)) != nil)
   }
+
+  /// Fails if names that a living writer has yet to use are removed from the store for ever.
+  @Test(
+    "under a later name of a living writer is named, and the loss of what seems to lie before it not accepted"
+  )
+  func laterName() throws {
+    var random = SplitMix64.announced()
+    let living = try machines.engine("one")
+    _ = try living.put("a", Array("first".utf8), PutOptions())
+    let writer = living.writer.writerID
+    let object = SharedNames.pack(PackName(writer: writer, sequence: 5))
+    machines.store.set(object, random.bytes(500))
+    let repairing = try machines.engine("two")
+    let error = failure { _ = try repairing.repair(acceptsLosses: true) }
+    #expect(error?.code == .corrupted && error?.message.contains(object) == true, "\(error as Any)")
+    try repairing.close()
+    #expect(machines.names("collections/") == [])
+    machines.store.set(object, nil)
+    for key in ["b", "c"] { _ = try living.put(key, Array(key.utf8), PutOptions()) }
+    #expect(living.writer.writerID == writer)
+    try living.close()
+    let expected = ["a": Array("first".utf8), "b": Array("b".utf8), "c": Array("c".utf8)]
+    try machines.check(expected, "when the stray object is gone")
+  }
 }

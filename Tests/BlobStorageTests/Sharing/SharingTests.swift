@@ -233,6 +233,27 @@ struct SharingTests {
     }
   }
 
+  /// Fails if a stray object hides a published pack and all behind it.
+  @Test(
+    "an object as short as a fence under a published pack's name is none, and that pack is missing",
+    arguments: [Fence.byteCount, Fence.endByteCount])
+  func noFence(_ byteCount: Int) throws {
+    let place = SharedPlace()
+    for sequence in UInt32(1)...3 { place.addPack(5, sequence) }
+    place.addPack(6, 1)
+    #expect(try place.fence(6) == .fenced(2))
+    let bytes = [UInt8](repeating: 7, count: byteCount)
+    place.objects.set(SharedNames.pack(name(5, 2)), bytes)
+    var listing = try place.listing()
+    #expect(listing.missing == [name(5, 2)] && listing.fences == [6: 2])
+    #expect(Set(listing.packs.keys) == [name(5, 1), name(5, 3), name(6, 1)])
+    // The last one of its writer, as its registration says.
+    place.objects.set(SharedNames.pack(name(5, 3)), bytes)
+    listing = try StoreListing.read(
+      place.objects, storeID: id, known: Collections(), published: [5: 3])
+    #expect(listing.missing == [name(5, 2), name(5, 3)] && listing.fences == [6: 2])
+  }
+
   @Test("every page is asked for, and missing pages are reported")
   func pages() throws {
     var faults = ObjectFaults()
