@@ -3,6 +3,12 @@ import SystemPackage
 
 /// Finds the files below the paths that an import names, in their order, and says what is left out.
 struct ImportWalk: ~Copyable {
+  /// A file or link that was named, with the key that it gets.
+  private struct NamedFile: Hashable {
+    var identity: FileIdentity
+    var key: [UInt8]
+  }
+
   private let options: ImportOptions
   private let excluded: [ShellPattern]
   private var paths: ArraySlice<FilePath>
@@ -12,8 +18,10 @@ struct ImportWalk: ~Copyable {
   private let owners: OwnerNames?
   /// The only path is the root of a tree, whose own attributes are kept.
   private let hasOneRoot: Bool
-  /// What was named and begun with: a second time it would be stored a second time.
+  /// Folders that were named and begun with: a second time they would be stored a second time.
   private var begun: Set<FileIdentity> = []
+  /// Files and links that were named. Hard links of one file have keys of their own.
+  private var named: Set<NamedFile> = []
   /// The keys of a list of files.
   private var listed: Set<String> = []
   /// The store's own folder: what is in it changes while it is stored.
@@ -72,15 +80,11 @@ struct ImportWalk: ~Copyable {
     if options.keepsPaths { return listed(path, status).map { .source($0) } }
     switch status.kind {
     case .directory: return try walk(path)
-    case .regular:
-      guard begun.insert(status.identity).inserted else { return nil }
-      return source(path, EscapedName.key(ofLastIn: path), status).map { .source($0) }
+    case .regular: return named(path, status).map { .source($0) }
     case .symbolicLink:
       // Named by the user, so followed to a folder, as a shell would.
       do throws(BlobStorageError) { return try walk(path) } catch {
-        if options.keepsAttributes {
-          return source(path, EscapedName.key(ofLastIn: path), status).map { .source($0) }
-        }
+        if options.keepsAttributes { return named(path, status).map { .source($0) } }
         skip(path.string, .notRegular, "it is a symbolic link", isFailure: false)
       }
     case .other: skip(path.string, .notRegular, Self.otherKind, isFailure: false)
@@ -90,7 +94,15 @@ struct ImportWalk: ~Copyable {
 
   private static let otherKind = "it is a device, a socket or a pipe"
 
-  /// A file or link that was named.
+  /// A file or link that was named, unless it was before.
+  private mutating func named(_ path: FilePath, _ status: FileStatus) -> ImportSource? {
+    guard let source = source(path, EscapedName.key(ofLastIn: path), status),
+      named.insert(NamedFile(identity: status.identity, key: Array(source.key.utf8))).inserted
+    else { return nil }
+    return source
+  }
+
+  /// A file or link with the name that it has in its key.
   private mutating func source(
     _ path: FilePath, _ name: (text: String, isEscaped: Bool), _ status: FileStatus
   ) -> ImportSource? {

@@ -23,12 +23,11 @@ struct KeyCollision {
     var names: [(name: String, path: FilePath)] = []
     for path in paths {
       // A link that was named is followed; what cannot be looked at is reported by the walk.
-      guard let status = status(of: path.appending(".")) ?? status(of: path),
-        begun.insert(status.identity).inserted
-      else { continue }
+      guard let status = status(of: path.appending(".")) ?? status(of: path) else { continue }
       if status.kind == .directory {
-        folders.append(path.appending("."))
+        if begun.insert(status.identity).inserted { folders.append(path.appending(".")) }
       } else if status.kind == .regular {
+        // Hard links of one file may get keys of their own.
         names.append((EscapedName.key(ofLastIn: path).text, path))
       }
     }

@@ -81,4 +81,16 @@ struct KeyCollisionTests {
     #expect(again.fileCount == 4)
     #expect(try engine.keys("again/", after: nil, limit: 100).count == 3)
   }
+
+  @Test("are hard links of one file with keys of their own, and what is named twice is stored once")
+  func hardLinks() throws {
+    try write("A/f1", "A/f3", "B/g")
+    for name in ["A/f2", "B/f1"] {
+      try FileManager.default.linkItem(atPath: "\(root)/A/f1", toPath: "\(root)/\(name)")
+    }
+    try FileManager.default.createSymbolicLink(atPath: "\(root)/l", withDestinationPath: "nowhere")
+    let report = try importPaths("A/f1", "A/f2", "A/f3", "B/f1", "A/f1", "l", "l")
+    #expect(report.fileCount == 3 && report.linkCount == 1 && report.skipped == [])
+    #expect(try keys() == ["f1", "f2", "f3", "l"])
+  }
 }
