@@ -84,6 +84,7 @@ struct ImportWalk: ~Copyable {
     case .symbolicLink:
       // Named by the user, so followed to a folder, as a shell would.
       do throws(BlobStorageError) { return try walk(path) } catch {
+        guard error.isOfNoFolder else { throw error }
         if options.keepsAttributes { return named(path, status).map { .source($0) } }
         skip(path.string, .notRegular, "it is a symbolic link", isFailure: false)
       }
@@ -228,5 +229,13 @@ struct ImportWalk: ~Copyable {
   ) {
     if isStopped != nil { return }
     skipped.append(SkippedFile(path: path, code: code, reason: reason, isFailure: isFailure))
+  }
+}
+
+extension BlobStorageError {
+  /// Whether a path that was to lead to a folder leads to something else, or to nothing.
+  var isOfNoFolder: Bool {
+    guard let errno = errno.map(Errno.init(rawValue:)) else { return false }
+    return [.notDirectory, .noSuchFileOrDirectory, .tooManySymbolicLinkLevels].contains(errno)
   }
 }

@@ -22,11 +22,10 @@ struct KeyCollision {
     var folders: [FilePath] = []
     var names: [(name: String, path: FilePath)] = []
     for path in paths {
-      // A link that was named is followed; what cannot be looked at is reported by the walk.
-      guard let status = status(of: path.appending(".")) ?? status(of: path) else { continue }
+      guard let status = statusOfNamed(path) else { continue }
       if status.kind == .directory {
         if begun.insert(status.identity).inserted { folders.append(path.appending(".")) }
-      } else if status.kind == .regular {
+      } else if status.kind == .regular || options.keepsAttributes && status.kind == .symbolicLink {
         // Hard links of one file may get keys of their own.
         names.append((EscapedName.key(ofLastIn: path).text, path))
       }
@@ -102,6 +101,17 @@ struct KeyCollision {
       }
     }
     return nil
+  }
+
+  /// What a path that was named is: a link to a folder is that folder. Nil if it cannot be looked at, which the walk
+  /// reports.
+  private static func statusOfNamed(_ path: FilePath) -> FileStatus? {
+    do throws(BlobStorageError) {
+      if let folder = try SystemFiles().status(of: path.appending(".")) { return folder }
+    } catch {
+      guard error.isOfNoFolder else { return nil }
+    }
+    return status(of: path)
   }
 
   private static func status(of path: FilePath) -> FileStatus? {

@@ -307,6 +307,18 @@ struct TreeTests {
       "\(outcome.text) \(outcome.errors)")
   }
 
+  @Test("behind a named link are a failure if they cannot be read, and the link does not stand for them")
+  func closedBehindLink() async throws {
+    let workshop = try await Workshop()
+    let outcome = try await shellOfUser(
+      workshop,
+      """
+      mkdir real; echo 1 > real/f; ln -s real l; ln -s nowhere m; chmod 000 real
+      $TOOL import l m -q > /dev/null 2> errors; echo $?; chmod 700 real; grep -c 'skipped l: ' errors; $TOOL list -0 | tr '\\0' ' '
+      """)
+    #expect(outcome.lines == ["1", "1", "m "], "\(outcome.text) \(outcome.errors)")
+  }
+
   @Test("replace files by folders and empty folders by files with --overwrite, and nothing outside")
   func otherKinds() async throws {
     let workshop = try await Workshop()

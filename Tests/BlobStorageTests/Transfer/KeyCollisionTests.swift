@@ -93,4 +93,18 @@ struct KeyCollisionTests {
     #expect(report.fileCount == 3 && report.linkCount == 1 && report.skipped == [])
     #expect(try keys() == ["f1", "f2", "f3", "l"])
   }
+
+  @Test(
+    "are refused if one is a link to a file, and the other a file of that name",
+    arguments: ["../A/x", "nowhere"])
+  func namedLink(_ target: String) throws {
+    try write("A/x", "B/y")
+    try FileManager.default.createSymbolicLink(atPath: "\(root)/B/x", withDestinationPath: target)
+    let error = #expect(throws: BlobStorageError.self) { try importPaths("A/x", "B/x") }
+    #expect(error?.code == .keysCollide && error?.key == "x")
+    #expect(try keys() == [])
+    // Without attributes, the link is left out.
+    let report = try importPaths("A/x", "B/x", options: ImportOptions(keepsAttributes: false))
+    #expect(report.fileCount == 1 && report.skipped.map(\.path) == ["\(root)/B/x"])
+  }
 }
