@@ -13,6 +13,8 @@ final class Exporter {
   private let options: ExportOptions
   private let owners: OwnerNames?
   private var links: HardLinks
+  /// Nil if nothing is replaced.
+  private var sharedPaths: SharedPaths?
   private let progress: ProgressHandler
   private let onFile: TransferHandler?
   private var report = ExportReport()
@@ -52,6 +54,7 @@ final class Exporter {
       return report
     }
     let limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: engine.environment.time)
+    if options.overwrites { sharedPaths = try SharedPaths(engine, options) }
     let doublePaths = try scan(folders)
     let target = try target(path, excluding: store, doublePaths)
     defer { target.folder?.restoreModes() }
@@ -94,7 +97,7 @@ final class Exporter {
           // A page may have no key that matches.
           while page.isEmpty, let next = try source.next() {
             reportMissing(source.removeMissing())
-            page = next.filter { !links.follows($0) }[...]
+            page = next.filter { claimsPath($0) && !links.follows($0) }[...]
           }
         }
         var batch: [BlobVersion] = []
@@ -166,6 +169,7 @@ final class Exporter {
           if let path = VersionWriter.path(of: file.version, options) { doublePaths.insert(path) }
         }
         begun.append((key, version))
+        for path in sharedPaths?.doublePaths(version) ?? [] { doublePaths.insert(path) }
         if !folderPaths.isEmpty, let path = VersionWriter.path(of: version, options),
           folderPaths.contains(path)
         {
@@ -174,6 +178,17 @@ final class Exporter {
       }
     }
     return doublePaths
+  }
+
+  /// Whether no earlier key has the same path. Otherwise reports the key: an export does not replace what it has written.
+  private func claimsPath(_ version: BlobVersion) -> Bool {
+    guard sharedPaths?.claim(version) == false else { return true }
+    let skipped = SkippedFile(
+      path: version.key, code: .io,
+      reason: "another key of the export is written there: export each to a folder of its own",
+      isFailure: true)
+    count(version, .failed(skipped, isDamage: false))
+    return false
   }
 
   private func count(_ version: BlobVersion, _ result: VersionWriter.Result) {
