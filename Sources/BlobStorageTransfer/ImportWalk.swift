@@ -23,7 +23,7 @@ struct ImportWalk: ~Copyable {
   /// Files and links that were named. Hard links of one file have keys of their own.
   private var named: Set<NamedFile> = []
   /// The keys of a list of files.
-  private var listed: Set<String> = []
+  private var listed: Set<[UInt8]> = []
   /// The store's own folder: what is in it changes while it is stored.
   private let store: FileIdentity?
   /// Ends a walk that only counts; nil for one that is stored.
@@ -131,7 +131,9 @@ struct ImportWalk: ~Copyable {
       return nil
     }
     if isExcluded(name.text, isFolder: false) { return nil }
-    guard let source = source(path, name, status), listed.insert(source.key).inserted else { return nil }
+    guard let source = source(path, name, status), listed.insert(Array(source.key.utf8)).inserted else {
+      return nil
+    }
     return source
   }
 

@@ -38,13 +38,13 @@ struct KeyCollision {
 
   /// Of a list of files: an absolute path and a relative one may give the same key.
   private static func findListed(_ paths: [FilePath], _ options: ImportOptions) -> KeyCollision? {
-    var absolute: [String: FilePath] = [:]
+    var absolute: [[UInt8]: FilePath] = [:]
     for path in paths where path.isAbsolute {
-      if let name = options.listedName(of: path)?.text { absolute[name] = path }
+      if let name = options.listedName(of: path)?.text { absolute[Array(name.utf8)] = path }
     }
     if absolute.isEmpty { return nil }
     for path in paths where path.isRelative {
-      guard let name = options.listedName(of: path)?.text, let other = absolute[name],
+      guard let name = options.listedName(of: path)?.text, let other = absolute[Array(name.utf8)],
         let status = status(of: path), let otherStatus = self.status(of: other),
         status.identity != otherStatus.identity
       else { continue }
