@@ -32,7 +32,7 @@ struct TreeTests {
       """
       set -e; mkdir -p \(name)/a/b \(name)/empty \(name)/closed; cd \(name)
       echo x > a/x; echo y > a/b/y; ln a/x a/b/hard; ln a/x hard2; ln -s ../a/x a/link; ln -s /nowhere broken; ln broken broken2; ln -s a folder-link
-      : > nothing; head -c 3000000 /dev/zero > zeros; head -c 5000000 /dev/urandom > long; chmod 4755 a/x; chmod 640 a/b/y
+      : > nothing; head -c 3000000 /dev/zero > zeros; head -c 5000000 /dev/urandom > long; chmod $([ $(id -u) = 0 ] && echo 4755 || echo 755) a/x; chmod 640 a/b/y
       setfattr -n user.note -v text a/b/y; setfattr -n user.empty a; setfattr -n user.long -v $(head -c 3000 /dev/zero | tr '\\0' q) a/b
       setfattr -n user.long -v $(head -c 3000 /dev/zero | tr '\\0' r) long
       setfacl -m u:1:rx,g:2:r a/x; setfacl -d -m u:3:rwx empty

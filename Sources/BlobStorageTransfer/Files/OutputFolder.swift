@@ -228,7 +228,7 @@ extension OutputFolder {
     var folder = descriptor
     if !bytes.isEmpty { folder = try self.folder(of: bytes + Array("/x".utf8), through: &trail) }
     try settle(folder, path.appending(bytes: bytes))
-    return try attributes.apply(to: folder.number, path.appending(bytes: bytes))
+    return try attributes.apply(to: folder.number, isFolder: true, path.appending(bytes: bytes))
   }
 
   /// Calls `body` with a temporary name, and renames what it has made there.
