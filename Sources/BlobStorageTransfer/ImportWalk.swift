@@ -143,24 +143,27 @@ struct ImportWalk: ~Copyable {
     root = path
     let status = try found.folder.descriptor.status(path)
     walker = consume found
-    return hasOneRoot ? folder(options.prefix, status, isNameEscaped: false) : nil
+    return hasOneRoot ? folder(path.string, options.prefix, status, isNameEscaped: false) : nil
   }
 
   /// A folder that was entered, if its attributes are kept.
-  private mutating func folder(_ key: String, _ status: FileStatus, isNameEscaped: Bool) -> ImportItem? {
+  private mutating func folder(
+    _ path: String, _ key: String, _ status: FileStatus, isNameEscaped: Bool
+  ) -> ImportItem? {
     guard options.keepsAttributes, isStopped == nil else { return nil }
     var attributes = FileAttributes(status, isNameEscaped: isNameEscaped, owners: owners)
     if let descriptor = walker?.entered {
       do throws(BlobStorageError) {
         attributes.extended = try ExtendedAttributes.file(descriptor.number).read(root)
       } catch {
-        skip(key, error.code, error.message, isFailure: true)
+        skip(path, error.code, error.message, isFailure: true)
       }
     }
     // Which folder it was, and when it was changed, is of no use: a state would differ by it.
     var status = status
     (status.inode, status.byteCount) = (0, 0)
-    return .folder(ImportedFolder(key: key, mark: FileMark(status, readFrom: .distantPast, attributes)))
+    let mark = FileMark(status, readFrom: .distantPast, attributes)
+    return .folder(ImportedFolder(path: path, key: key, mark: mark))
   }
 
   private mutating func nextBelowRoot() -> ImportItem? {
@@ -190,7 +193,7 @@ struct ImportWalk: ~Copyable {
       }
       switch status.kind {
       case .directory:
-        let found = folder(key + "/", status, isNameEscaped: isNameEscaped)
+        let found = folder(shown, key + "/", status, isNameEscaped: isNameEscaped)
         leaveOut(below: status)
         if let found { return found }
       case .other: skip(shown, .notRegular, Self.otherKind, isFailure: false)

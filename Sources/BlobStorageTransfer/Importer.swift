@@ -366,7 +366,12 @@ package final class Importer {
     report.folderCount += 1
     guard let state, state.isRecorded else { return }
     var mark = folder.mark
-    try commitLong(mark.moveLongAttributes(engine))
+    do throws(BlobStorageError) { try commitLong(mark.moveLongAttributes(engine)) } catch {
+      guard error.code == .sourceFailed else { throw error }
+      report.skipped.append(
+        SkippedFile(path: folder.path, code: error.code, reason: error.message, isFailure: true))
+      mark.attributes?.extended = []
+    }
     state.addFolder(folder.key, mark)
   }
 
