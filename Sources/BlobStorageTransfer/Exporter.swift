@@ -55,8 +55,9 @@ final class Exporter {
     }
     let limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: engine.environment.time)
     if options.overwrites { sharedPaths = try SharedPaths(engine, options) }
-    let doublePaths = try scan(folders)
-    let target = try target(path, excluding: store, doublePaths)
+    let folderPaths = folders.paths
+    let doublePaths = try scan(folderPaths)
+    let target = try target(path, excluding: store, folderPaths, doublePaths)
     defer { target.folder?.restoreModes() }
     let writer = VersionWriter(target: target, engine: engine, options: options, owners: owners)
     try writeVersions(writer, limiter)
@@ -67,16 +68,19 @@ final class Exporter {
     return report
   }
 
-  /// - Parameter doublePaths: where keys are to be both a file and a folder.
+  /// - Parameters:
+  ///   - folderPaths: of the folders that get attributes.
+  ///   - doublePaths: where keys are to be both a file and a folder.
   private func target(
-    _ path: FilePath, excluding store: FileIdentity?, _ doublePaths: Set<[UInt8]>
+    _ path: FilePath, excluding store: FileIdentity?, _ folderPaths: Set<[UInt8]>,
+    _ doublePaths: Set<[UInt8]>
   ) throws(BlobStorageError) -> ExportTarget {
     let files = SystemFiles()
     var target = ExportTarget()
     let isThere = try files.status(of: path) != nil
     if !options.isDryRun {
       if !isThere { try files.createDirectory(path) }
-      var rules = OutputFolder.Rules(entersReadOnly: true)
+      var rules = OutputFolder.Rules(entersReadOnly: true, pathsWithAttributes: folderPaths)
       if options.overwrites { rules.replaces = { !doublePaths.contains(Array($0)) } }
       target.folder = try OutputFolder(path, excluding: store, rules)
     }
@@ -151,11 +155,10 @@ final class Exporter {
   /// Counts what is to be exported.
   ///
   /// - Returns: paths that are to be both a file and a folder. What this export writes is not replaced by itself.
-  private func scan(_ folders: ExportedFolders) throws(BlobStorageError) -> Set<[UInt8]> {
+  private func scan(_ folderPaths: Set<[UInt8]>) throws(BlobStorageError) -> Set<[UInt8]> {
     var source = try ExportSource(engine, options)
     defer { source.close() }
     var doublePaths: Set<[UInt8]> = []
-    let folderPaths = options.overwrites ? folders.paths : []
     // Each key begins like the one before it in this list.
     var begun: [(key: [UInt8], version: BlobVersion)] = []
     while let page = try source.next() {

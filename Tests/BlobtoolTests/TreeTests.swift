@@ -337,6 +337,31 @@ struct TreeTests {
     #expect(outcome.lines == ["1", "1", "1", "t/ t/d/ t/d/z "], "\(outcome.text) \(outcome.errors)")
   }
 
+  @Test(
+    "leave the attributes of folders that were there, unless with --overwrite, and go on where an export ended"
+  )
+  func existingFolders() async throws {
+    let workshop = try await Workshop()
+    let outcome = try await workshop.shell(
+      """
+      mkdir -p tree/d/new tree/e; echo 1 > tree/d/new/f; echo 2 > tree/d/g; chmod 755 tree tree/d tree/e; chmod 750 tree/d/new
+      setfattr -n user.note -v tree tree/d; touch -d 2001-01-01 tree/d/new tree/d tree/e tree; $TOOL import tree --prefix t -q > /dev/null
+      export() { $TOOL export t/ "$@" --strip t/ -q > /dev/null; echo $?; }
+      mkdir -p out/d out/e; chmod 700 out out/d; chmod 1777 out/e; setfattr -n user.mine -v x out/d; export out; export out
+      stat -c %a out out/d out/e out/d/new; getfattr out/d | grep ^user
+      export out --overwrite; stat -c %a out out/d out/e; getfattr out/d | grep ^user
+      mkdir empty; chmod 711 empty; export empty; stat -c %a empty
+      # What an export has left that was killed.
+      mkdir -p half/d; chmod 1700 half half/d; export half; stat -c %a half half/d
+      """)
+    #expect(
+      outcome.lines == [
+        "0", "0", "700", "700", "1777", "750", "user.mine", "0", "755", "755", "755", "user.note", "0", "755",
+        "0", "755", "755",
+      ], "\(outcome.text) \(outcome.errors)")
+    for folder in ["out", "empty", "half"] { #expect(try await differences(workshop, "tree", folder) == []) }
+  }
+
   @Test("replace files by folders and empty folders by files with --overwrite, and nothing outside")
   func otherKinds() async throws {
     let workshop = try await Workshop()

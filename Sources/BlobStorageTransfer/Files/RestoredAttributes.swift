@@ -30,11 +30,12 @@ struct RestoredAttributes: Sendable {
       isFolder ? attributes.permissions : attributes.permissionsOfFile(withOwner: hasOwner)
     if permissions != attributes.permissions { isComplete = false }
     if try !ExtendedAttributes.file(descriptor).write(extended, path()).isEmpty { isComplete = false }
+    // The mode last: an export that goes on knows by it which folders lack attributes.
     let areSet = try [
-      Self.change("set the permissions of", path()) { bs_set_permissions(descriptor, UInt32(permissions)) },
       Self.change("set the time of", path()) {
         bs_set_modified(descriptor, modified.seconds, modified.nanoseconds)
       },
+      Self.change("set the permissions of", path()) { bs_set_permissions(descriptor, UInt32(permissions)) },
     ]
     return isComplete && areSet.allSatisfy { $0 }
   }
