@@ -183,7 +183,7 @@ final class Exporter {
     return doublePaths
   }
 
-  /// Whether no earlier key has the same path. Otherwise reports the key: an export does not replace what it has written.
+  /// Whether no earlier key has the same path. Otherwise reports the key: an export does not replace its own files.
   private func claimsPath(_ version: BlobVersion) -> Bool {
     guard sharedPaths?.claim(version) == false else { return true }
     let skipped = SkippedFile(
