@@ -108,7 +108,7 @@ public struct StoreMount: Sendable {
     }
     let path = URL(fileURLWithPath: folder).resolvingSymlinksInPath().path
     let store = URL(fileURLWithPath: storePath).resolvingSymlinksInPath().path
-    guard path != store, !path.hasPrefix(store + "/") else {
+    guard path != store, !path.utf8.starts(with: (store + "/").utf8) else {
       throw refusal("\(folder) is the store's own folder, or in it: give an empty folder elsewhere.")
     }
     guard names.isEmpty else {

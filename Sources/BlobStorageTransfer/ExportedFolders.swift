@@ -81,7 +81,8 @@ struct ExportedFolders {
     }
   }
 
-  /// Gives folders their attributes, those below before those above: what is written changes the times of folders.
+  /// Gives new folders their attributes, and those that were there if the export overwrites. Those below come before
+  /// those above: what is written changes the times of folders.
   func restore(
     below target: OutputFolder, _ owners: OwnerNames?, _ report: inout ExportReport
   ) throws(BlobStorageError) {

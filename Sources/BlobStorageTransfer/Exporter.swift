@@ -13,6 +13,8 @@ final class Exporter {
   private let options: ExportOptions
   private let owners: OwnerNames?
   private var links: HardLinks
+  /// Nil if nothing is replaced.
+  private var sharedPaths: SharedPaths?
   private let progress: ProgressHandler
   private let onFile: TransferHandler?
   private var report = ExportReport()
@@ -52,8 +54,10 @@ final class Exporter {
       return report
     }
     let limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: engine.environment.time)
-    let doublePaths = try scan(folders)
-    let target = try target(path, excluding: store, doublePaths)
+    if options.overwrites { sharedPaths = try SharedPaths(engine, options) }
+    let folderPaths = folders.paths
+    let doublePaths = try scan(folderPaths)
+    let target = try target(path, excluding: store, folderPaths, doublePaths)
     defer { target.folder?.restoreModes() }
     let writer = VersionWriter(target: target, engine: engine, options: options, owners: owners)
     try writeVersions(writer, limiter)
@@ -64,16 +68,19 @@ final class Exporter {
     return report
   }
 
-  /// - Parameter doublePaths: where keys are to be both a file and a folder.
+  /// - Parameters:
+  ///   - folderPaths: of the folders that get attributes.
+  ///   - doublePaths: where keys are to be both a file and a folder.
   private func target(
-    _ path: FilePath, excluding store: FileIdentity?, _ doublePaths: Set<[UInt8]>
+    _ path: FilePath, excluding store: FileIdentity?, _ folderPaths: Set<[UInt8]>,
+    _ doublePaths: Set<[UInt8]>
   ) throws(BlobStorageError) -> ExportTarget {
     let files = SystemFiles()
     var target = ExportTarget()
     let isThere = try files.status(of: path) != nil
     if !options.isDryRun {
       if !isThere { try files.createDirectory(path) }
-      var rules = OutputFolder.Rules(entersReadOnly: true)
+      var rules = OutputFolder.Rules(entersReadOnly: true, pathsWithAttributes: folderPaths)
       if options.overwrites { rules.replaces = { !doublePaths.contains(Array($0)) } }
       target.folder = try OutputFolder(path, excluding: store, rules)
     }
@@ -94,7 +101,7 @@ final class Exporter {
           // A page may have no key that matches.
           while page.isEmpty, let next = try source.next() {
             reportMissing(source.removeMissing())
-            page = next.filter { !links.follows($0) }[...]
+            page = next.filter { claimsPath($0) && !links.follows($0) }[...]
           }
         }
         var batch: [BlobVersion] = []
@@ -148,11 +155,10 @@ final class Exporter {
   /// Counts what is to be exported.
   ///
   /// - Returns: paths that are to be both a file and a folder. What this export writes is not replaced by itself.
-  private func scan(_ folders: ExportedFolders) throws(BlobStorageError) -> Set<[UInt8]> {
+  private func scan(_ folderPaths: Set<[UInt8]>) throws(BlobStorageError) -> Set<[UInt8]> {
     var source = try ExportSource(engine, options)
     defer { source.close() }
     var doublePaths: Set<[UInt8]> = []
-    let folderPaths = options.overwrites ? folders.paths : []
     // Each key begins like the one before it in this list.
     var begun: [(key: [UInt8], version: BlobVersion)] = []
     while let page = try source.next() {
@@ -166,6 +172,7 @@ final class Exporter {
           if let path = VersionWriter.path(of: file.version, options) { doublePaths.insert(path) }
         }
         begun.append((key, version))
+        for path in sharedPaths?.doublePaths(version) ?? [] { doublePaths.insert(path) }
         if !folderPaths.isEmpty, let path = VersionWriter.path(of: version, options),
           folderPaths.contains(path)
         {
@@ -174,6 +181,17 @@ final class Exporter {
       }
     }
     return doublePaths
+  }
+
+  /// Whether no earlier key has the same path. Otherwise reports the key: an export does not replace its own files.
+  private func claimsPath(_ version: BlobVersion) -> Bool {
+    guard sharedPaths?.claim(version) == false else { return true }
+    let skipped = SkippedFile(
+      path: version.key, code: .io,
+      reason: "another key of the export is written there: export each to a folder of its own",
+      isFailure: true)
+    count(version, .failed(skipped, isDamage: false))
+    return false
   }
 
   private func count(_ version: BlobVersion, _ result: VersionWriter.Result) {

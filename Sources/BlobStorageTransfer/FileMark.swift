@@ -91,14 +91,14 @@ extension BlobVersion {
 extension FileMark {
   /// Moves extended attributes that are too long for metadata into a blob, which is to be committed with the version.
   ///
-  /// - Throws: `limitExceeded` for more than 16 MiB of them.
+  /// - Throws: `sourceFailed` for more than 16 MiB of them.
   mutating func moveLongAttributes(_ engine: Engine) throws(BlobStorageError) -> MemoryPut.Item? {
     guard var attributes, !attributes.extended.isEmpty,
       metadata.count > BlobLimits.maximumMetadataByteCount
     else { return nil }
     let bytes = FileAttributes.bytes(of: attributes.extended)
     guard bytes.count <= FileAttributes.extendedByteCountMax else {
-      throw BlobStorageError(.limitExceeded, "The extended attributes of a file have more than 16 MiB.")
+      throw BlobStorageError(.sourceFailed, "its extended attributes have more than 16 MiB")
     }
     let digest = BlobDigest.of(bytes.span.bytes, by: engine.header.digestAlgorithm)
     attributes.extended = []

@@ -3,6 +3,12 @@ import SystemPackage
 
 /// Finds the files below the paths that an import names, in their order, and says what is left out.
 struct ImportWalk: ~Copyable {
+  /// A file or link that was named, with the key that it gets.
+  private struct NamedFile: Hashable {
+    var identity: FileIdentity
+    var key: [UInt8]
+  }
+
   private let options: ImportOptions
   private let excluded: [ShellPattern]
   private var paths: ArraySlice<FilePath>
@@ -12,10 +18,12 @@ struct ImportWalk: ~Copyable {
   private let owners: OwnerNames?
   /// The only path is the root of a tree, whose own attributes are kept.
   private let hasOneRoot: Bool
-  /// What was named and begun with: a second time it would be stored a second time.
+  /// Folders that were named and begun with: a second time they would be stored a second time.
   private var begun: Set<FileIdentity> = []
+  /// Files and links that were named. Hard links of one file have keys of their own.
+  private var named: Set<NamedFile> = []
   /// The keys of a list of files.
-  private var listed: Set<String> = []
+  private var listed: Set<[UInt8]> = []
   /// The store's own folder: what is in it changes while it is stored.
   private let store: FileIdentity?
   /// Ends a walk that only counts; nil for one that is stored.
@@ -72,15 +80,12 @@ struct ImportWalk: ~Copyable {
     if options.keepsPaths { return listed(path, status).map { .source($0) } }
     switch status.kind {
     case .directory: return try walk(path)
-    case .regular:
-      guard begun.insert(status.identity).inserted else { return nil }
-      return source(path, EscapedName.key(ofLastIn: path), status).map { .source($0) }
+    case .regular: return named(path, status).map { .source($0) }
     case .symbolicLink:
       // Named by the user, so followed to a folder, as a shell would.
       do throws(BlobStorageError) { return try walk(path) } catch {
-        if options.keepsAttributes {
-          return source(path, EscapedName.key(ofLastIn: path), status).map { .source($0) }
-        }
+        guard error.isOfNoFolder else { throw error }
+        if options.keepsAttributes { return named(path, status).map { .source($0) } }
         skip(path.string, .notRegular, "it is a symbolic link", isFailure: false)
       }
     case .other: skip(path.string, .notRegular, Self.otherKind, isFailure: false)
@@ -90,7 +95,15 @@ struct ImportWalk: ~Copyable {
 
   private static let otherKind = "it is a device, a socket or a pipe"
 
-  /// A file or link that was named.
+  /// A file or link that was named, unless it was before.
+  private mutating func named(_ path: FilePath, _ status: FileStatus) -> ImportSource? {
+    guard let source = source(path, EscapedName.key(ofLastIn: path), status),
+      named.insert(NamedFile(identity: status.identity, key: Array(source.key.utf8))).inserted
+    else { return nil }
+    return source
+  }
+
+  /// A file or link with the name that it has in its key.
   private mutating func source(
     _ path: FilePath, _ name: (text: String, isEscaped: Bool), _ status: FileStatus
   ) -> ImportSource? {
@@ -118,7 +131,9 @@ struct ImportWalk: ~Copyable {
       return nil
     }
     if isExcluded(name.text, isFolder: false) { return nil }
-    guard let source = source(path, name, status), listed.insert(source.key).inserted else { return nil }
+    guard let source = source(path, name, status), listed.insert(Array(source.key.utf8)).inserted else {
+      return nil
+    }
     return source
   }
 
@@ -128,24 +143,27 @@ struct ImportWalk: ~Copyable {
     root = path
     let status = try found.folder.descriptor.status(path)
     walker = consume found
-    return hasOneRoot ? folder(options.prefix, status, isNameEscaped: false) : nil
+    return hasOneRoot ? folder(path.string, options.prefix, status, isNameEscaped: false) : nil
   }
 
   /// A folder that was entered, if its attributes are kept.
-  private mutating func folder(_ key: String, _ status: FileStatus, isNameEscaped: Bool) -> ImportItem? {
+  private mutating func folder(
+    _ path: String, _ key: String, _ status: FileStatus, isNameEscaped: Bool
+  ) -> ImportItem? {
     guard options.keepsAttributes, isStopped == nil else { return nil }
     var attributes = FileAttributes(status, isNameEscaped: isNameEscaped, owners: owners)
     if let descriptor = walker?.entered {
       do throws(BlobStorageError) {
         attributes.extended = try ExtendedAttributes.file(descriptor.number).read(root)
       } catch {
-        skip(key, error.code, error.message, isFailure: true)
+        skip(path, error.code, error.message, isFailure: true)
       }
     }
     // Which folder it was, and when it was changed, is of no use: a state would differ by it.
     var status = status
     (status.inode, status.byteCount) = (0, 0)
-    return .folder(ImportedFolder(key: key, mark: FileMark(status, readFrom: .distantPast, attributes)))
+    let mark = FileMark(status, readFrom: .distantPast, attributes)
+    return .folder(ImportedFolder(path: path, key: key, mark: mark))
   }
 
   private mutating func nextBelowRoot() -> ImportItem? {
@@ -175,7 +193,7 @@ struct ImportWalk: ~Copyable {
       }
       switch status.kind {
       case .directory:
-        let found = folder(key + "/", status, isNameEscaped: isNameEscaped)
+        let found = folder(shown, key + "/", status, isNameEscaped: isNameEscaped)
         leaveOut(below: status)
         if let found { return found }
       case .other: skip(shown, .notRegular, Self.otherKind, isFailure: false)
@@ -216,5 +234,13 @@ struct ImportWalk: ~Copyable {
   ) {
     if isStopped != nil { return }
     skipped.append(SkippedFile(path: path, code: code, reason: reason, isFailure: isFailure))
+  }
+}
+
+extension BlobStorageError {
+  /// Whether a path that was to lead to a folder leads to something else, or to nothing.
+  var isOfNoFolder: Bool {
+    guard let errno = errno.map(Errno.init(rawValue:)) else { return false }
+    return [.notDirectory, .noSuchFileOrDirectory, .tooManySymbolicLinkLevels].contains(errno)
   }
 }

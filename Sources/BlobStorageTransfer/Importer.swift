@@ -294,9 +294,11 @@ package final class Importer {
   private static func skipped(_ source: ImportSource, _ error: BlobStorageError) throws(BlobStorageError)
     -> SkippedFile
   {
-    let isOfFile = error.path != nil && error.path?.hasSuffix(source.path.string) == true
+    // By bytes: a mark at the beginning of a name would join the slash before it into one character.
+    let path = source.path.string
+    let isOfFile = error.path.map { $0.utf8.suffix(path.utf8.count).elementsEqual(path.utf8) } ?? false
     guard isOfFile || error.code == .sourceFailed else { throw error }
-    return SkippedFile(path: source.path.string, code: error.code, reason: error.message, isFailure: true)
+    return SkippedFile(path: path, code: error.code, reason: error.message, isFailure: true)
   }
 
   private func commit(
@@ -364,7 +366,12 @@ package final class Importer {
     report.folderCount += 1
     guard let state, state.isRecorded else { return }
     var mark = folder.mark
-    try commitLong(mark.moveLongAttributes(engine))
+    do throws(BlobStorageError) { try commitLong(mark.moveLongAttributes(engine)) } catch {
+      guard error.code == .sourceFailed else { throw error }
+      report.skipped.append(
+        SkippedFile(path: folder.path, code: error.code, reason: error.message, isFailure: true))
+      mark.attributes?.extended = []
+    }
     state.addFolder(folder.key, mark)
   }
 

@@ -22,13 +22,11 @@ struct KeyCollision {
     var folders: [FilePath] = []
     var names: [(name: String, path: FilePath)] = []
     for path in paths {
-      // A link that was named is followed; what cannot be looked at is reported by the walk.
-      guard let status = status(of: path.appending(".")) ?? status(of: path),
-        begun.insert(status.identity).inserted
-      else { continue }
+      guard let status = statusOfNamed(path) else { continue }
       if status.kind == .directory {
-        folders.append(path.appending("."))
-      } else if status.kind == .regular {
+        if begun.insert(status.identity).inserted { folders.append(path.appending(".")) }
+      } else if status.kind == .regular || options.keepsAttributes && status.kind == .symbolicLink {
+        // Hard links of one file may get keys of their own.
         names.append((EscapedName.key(ofLastIn: path).text, path))
       }
     }
@@ -40,13 +38,13 @@ struct KeyCollision {
 
   /// Of a list of files: an absolute path and a relative one may give the same key.
   private static func findListed(_ paths: [FilePath], _ options: ImportOptions) -> KeyCollision? {
-    var absolute: [String: FilePath] = [:]
+    var absolute: [[UInt8]: FilePath] = [:]
     for path in paths where path.isAbsolute {
-      if let name = options.listedName(of: path)?.text { absolute[name] = path }
+      if let name = options.listedName(of: path)?.text { absolute[Array(name.utf8)] = path }
     }
     if absolute.isEmpty { return nil }
     for path in paths where path.isRelative {
-      guard let name = options.listedName(of: path)?.text, let other = absolute[name],
+      guard let name = options.listedName(of: path)?.text, let other = absolute[Array(name.utf8)],
         let status = status(of: path), let otherStatus = self.status(of: other),
         status.identity != otherStatus.identity
       else { continue }
@@ -103,6 +101,17 @@ struct KeyCollision {
       }
     }
     return nil
+  }
+
+  /// What a path that was named is: a link to a folder is that folder. Nil if it cannot be looked at, which the walk
+  /// reports.
+  private static func statusOfNamed(_ path: FilePath) -> FileStatus? {
+    do throws(BlobStorageError) {
+      if let folder = try SystemFiles().status(of: path.appending(".")) { return folder }
+    } catch {
+      guard error.isOfNoFolder else { return nil }
+    }
+    return status(of: path)
   }
 
   private static func status(of path: FilePath) -> FileStatus? {

@@ -3,7 +3,7 @@
 public struct KeyPattern: Sendable {
   /// The beginning of every key that matches.
   public let prefix: String
-  private let pattern: PatternMatch<Unicode.Scalar>
+  private let pattern: PatternMatch
 
   public init(_ text: String) {
     pattern = PatternMatch(pattern: Array(text.unicodeScalars))

@@ -1,38 +1,41 @@
 import BlobStorage
 
 /// A shell pattern: `*` and `?` stand for any bytes and any one character, `[…]` for one of a set, `\` takes the next
-/// character as it is. `*` and `?` match '/' as well.
+/// character as it is. `*` and `?` match '/' as well. A character is a Unicode scalar, because names are compared by
+/// bytes.
 package struct ShellPattern: Sendable {
-  private let pattern: PatternMatch<Character>
+  private let pattern: PatternMatch
   private let isOfFolders: Bool
   private let isOfPaths: Bool
 
   /// A pattern that ends in '/' is one of folders, and that '/' is no part of it.
   package init(_ text: String) {
-    isOfFolders = text.count > 1 && text.last == "/"
-    let characters = Array(isOfFolders ? text.dropLast() : text[...])
-    pattern = PatternMatch(pattern: characters)
-    isOfPaths = characters.contains("/")
+    var scalars = Array(text.unicodeScalars)
+    isOfFolders = scalars.count > 1 && scalars.last == "/"
+    if isOfFolders { scalars.removeLast() }
+    pattern = PatternMatch(pattern: scalars)
+    isOfPaths = scalars.contains("/")
   }
 
   /// Whether a file or folder below the root is meant: by its path if the pattern holds a '/', else by its name.
   package func matches(path: String, isFolder: Bool) -> Bool {
     if isOfFolders, !isFolder { return false }
     if isOfPaths { return matches(path) }
-    return matches(path.split(separator: "/").last.map(String.init) ?? path)
+    let scalars = Array(path.unicodeScalars)
+    return pattern.matches(scalars.split(separator: "/").last.map { Array($0) } ?? scalars)
   }
 
   /// Whether the whole text matches.
   ///
   /// - Complexity: text times pattern: the last `*` alone is tried again.
-  package func matches(_ text: String) -> Bool { pattern.matches(Array(text)) }
+  package func matches(_ text: String) -> Bool { pattern.matches(Array(text.unicodeScalars)) }
 }
 
-/// A shell pattern of characters or of scalars.
-struct PatternMatch<Element: Comparable & ExpressibleByUnicodeScalarLiteral & Sendable>: Sendable {
-  let pattern: [Element]
+/// Matches Unicode scalars with a shell pattern.
+struct PatternMatch: Sendable {
+  let pattern: [Unicode.Scalar]
 
-  func matches(_ text: [Element]) -> Bool {
+  func matches(_ text: [Unicode.Scalar]) -> Bool {
     var (position, place) = (0, 0)
     var star: (place: Int, position: Int)?
     while position < text.count {
@@ -55,7 +58,7 @@ struct PatternMatch<Element: Comparable & ExpressibleByUnicodeScalarLiteral & Se
   }
 
   /// Where the pattern goes on after matching one character, or nil when it does not match.
-  private func step(_ place: Int, _ character: Element) -> Int? {
+  private func step(_ place: Int, _ character: Unicode.Scalar) -> Int? {
     guard place < pattern.count else { return nil }
     switch pattern[place] {
     case "?": return place + 1
@@ -73,7 +76,7 @@ struct PatternMatch<Element: Comparable & ExpressibleByUnicodeScalarLiteral & Se
     }
   }
 
-  private static func contains(_ set: [Element], _ character: Element) -> Bool {
+  private static func contains(_ set: [Unicode.Scalar], _ character: Unicode.Scalar) -> Bool {
     var index = 0
     while index < set.count {
       if index + 2 < set.count, set[index + 1] == "-" {

@@ -143,15 +143,17 @@ public struct ImportReport: Sendable, Hashable, Codable {
 ///
 /// Each version is written, verified, at the folder + its key; modification times and attributes are restored, as far as
 /// this user may. Folders get theirs in the end: those of the state, or of the last state that has keys with the prefix.
-/// Blocks of zeros become holes. No file is ever written outside the folder, or into the store's own. A file that is replaced stays until
-/// the new one is on the medium. A file that has the bytes of its version already is left alone, so that an interrupted
-/// export can be repeated.
+/// A folder that was there before the export, and is not the one to export to and empty, keeps what it has unless files
+/// are replaced. Blocks of zeros become holes. No file is ever written outside the folder, or into the store's own. A
+/// file that is replaced stays until the new one is on the medium. A file that has the bytes of its version already is
+/// left alone, so that an interrupted export can be repeated.
 public struct ExportOptions: Sendable, Hashable {
   /// The prefix of the keys to export.
   public var prefix: String
   /// The prefix to remove from each key.
   public var stripped: String
-  /// Replaces files and links that exist, also where folders are to be, and empty folders where files are to be.
+  /// Replaces files and links that exist, also where folders are to be, empty folders where files are to be, and
+  /// attributes of folders.
   public var overwrites: Bool
   /// Shell patterns, one of which an exported key matches as a whole; empty for all keys. See ``KeyPattern``.
   public var patterns: [String]

@@ -213,7 +213,8 @@ struct VersionWriter: Sendable {
     if options.overwrites, let mark {
       if mark.modified != file.status.modified { return .other }
       if options.restoresAttributes, let attributes = mark.attributes,
-        attributes.permissions != file.status.permissions
+        attributes.permissionsOfFile(withOwner: owners != nil && attributes.owner != nil)
+          != file.status.permissions
       {
         return .other
       }

@@ -26,7 +26,8 @@ package struct StateFile: Sendable {
   }
 
   func check(_ name: String) throws(BlobStorageError) {
-    guard 1...StateRecord.nameByteCountMax ~= name.utf8.count, !name.contains("/"), name != ".", name != ".."
+    guard 1...StateRecord.nameByteCountMax ~= name.utf8.count, !name.utf8.contains(UInt8(ascii: "/")),
+      name != ".", name != ".."
     else {
       throw BlobStorageError(
         .invalidArgument, "The name of a state has 1 to \(StateRecord.nameByteCountMax) bytes and no slash.")
@@ -35,7 +36,7 @@ package struct StateFile: Sendable {
       throw BlobStorageError(
         .invalidArgument, "“\(name)” would be taken for a time: name the state differently.")
     }
-    guard try freeName(name) == name else {
+    guard let free = try freeName(name), free.utf8.elementsEqual(name.utf8) else {
       throw BlobStorageError(
         .invalidArgument, "There is a state “\(name)” already: name this one differently.")
     }

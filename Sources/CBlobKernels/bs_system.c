@@ -260,6 +260,15 @@ ssize_t bs_create_directory_at(int directory, const char *path) {
   return result(mkdirat(directory, path, 0700));
 }
 
+ssize_t bs_create_sticky_directory_at(int directory, const char *path) {
+  int outcome = mkdirat(directory, path, 01700);
+#if defined(__APPLE__)
+  // This system sets the bit afterwards only.
+  if (outcome == 0) (void)fchmodat(directory, path, 01700, AT_SYMLINK_NOFOLLOW);
+#endif
+  return result(outcome);
+}
+
 ssize_t bs_remove_at(int directory, const char *path) { return result(unlinkat(directory, path, 0)); }
 
 ssize_t bs_remove_directory_at(int directory, const char *path) {

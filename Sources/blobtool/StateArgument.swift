@@ -23,7 +23,7 @@ struct StateArgument: ExpressibleByArgument {
   /// - Throws: `Failure` if there is none, or if several may be meant.
   func state(in store: BlobStore, prefix: String = "", isOfPrefix: Bool = false) async throws -> TreeState {
     let states = try await store.states()
-    if let named = states.first(where: { $0.name == text }) { return named }
+    if let named = states.first(where: { $0.isNamed(text) }) { return named }
     let digits = text.lowercased()
     if digits.count >= Self.digitCountMin, digits.allSatisfy({ $0.isASCII && $0.isHexDigit }) {
       let found = states.filter { $0.id.description.hasPrefix(digits) }
@@ -79,8 +79,8 @@ struct StateArgument: ExpressibleByArgument {
   private static func last(
     of states: [TreeState], with prefix: String, in store: BlobStore
   ) async throws -> TreeState? {
-    var seen: Set<String> = []
-    for state in states.reversed() where seen.insert(state.prefix).inserted {
+    var seen: Set<[UInt8]> = []
+    for state in states.reversed() where seen.insert(Array(state.prefix.utf8)).inserted {
       if state.prefix.utf8.elementsEqual(prefix.utf8) { return state }
       if try await store.hasEntries(prefix, in: state) { return state }
     }
@@ -116,6 +116,11 @@ struct StateArgument: ExpressibleByArgument {
     // Until the end of what was named.
     return date.addingTimeInterval(0.999)
   }
+}
+
+extension TreeState {
+  /// Whether it has that name. Names are compared by bytes, as the store does.
+  func isNamed(_ text: String) -> Bool { name.map { $0.utf8.elementsEqual(text.utf8) } ?? false }
 }
 
 extension BlobStore {

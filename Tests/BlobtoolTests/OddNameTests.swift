@@ -123,4 +123,26 @@ import Testing
     #expect(keys == ["file", "folder", "loop", "sub/fine"])
     #expect(try await workshop.expect(0, ["get", "file"]).text == "../secret/file")
   }
+
+  @Test("names that differ in bytes alone are two names: of files in lists, states, holds and patterns")
+  func alike() async throws {
+    let workshop = try await Workshop()
+    let outcome = try await workshop.shell(
+      #"""
+      one=$'caf\xc3\xa9'; two=$'cafe\xcc\x81'; here=$PWD; mkdir tree; echo 1 > tree/$one; echo 2 > tree/$two
+      import() { $TOOL import "$@" -q > /dev/null 2>> "$here/errors"; echo $?; }
+      { printf '%s/tree/%s\0' "$here" $one; cd /; printf '%s/tree/%s\0' "${here#/}" $two; } > list; cd "$here"
+      cd /; import --files-from "$here/list" -0 --prefix l/; cd "$here"; $TOOL list l/ -0 | tr '\0' '\n' | wc -l
+      cd tree; printf '%s\0%s\0' $one $two > ../list; import --files-from ../list -0 --prefix m/; cd ..; $TOOL list m/ -0 | tr '\0' '\n' | wc -l
+      import tree --prefix n/ --exclude $two --name $one; $TOOL list n/ --at $one -0 | tr '\0' '\n' | grep -c caf
+      import tree --prefix n/ --name $two; $TOOL list n/ --at $two -0 | tr '\0' '\n' | grep -c caf
+      import tree --prefix n/ --name $'a/\xcc\x81'; grep -c 'no slash' errors
+      $TOOL hold $two $one --json | grep -c '"state"'; $TOOL hold $one $two --json | grep -c $one; $TOOL holds | wc -l
+      mkdir -p marks/d; echo 3 > marks/d/$'\xcc\x81x'; import marks --prefix o/; $TOOL find $'\xcc\x81x' | wc -l; $TOOL find $'*/\xcc\x81x' | wc -l
+      """#)
+    #expect(
+      outcome.lines == [
+        "0", "2", "0", "2", "0", "1", "0", "2", "1", "1", "1", "1", "2", "0", "1", "1",
+      ], "\(outcome.text) \(outcome.errors)")
+  }
 }

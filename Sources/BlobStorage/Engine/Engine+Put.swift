@@ -184,7 +184,7 @@ extension Engine {
         name: name, digest: digest, byteCount: byteCount,
         created: Date(timeIntervalSince1970: Double(clock.now()) / 1_000))
       try file.change { (holds) throws(BlobStorageError) in
-        if let index = holds.firstIndex(where: { $0.name == name }) {
+        if let index = holds.firstIndex(where: { $0.name.utf8.elementsEqual(name.utf8) }) {
           let known = holds[index]
           // One whose blob is not there was left by a process that died.
           if known.digest != digest, try contains(known.digest) { throw Self.isHeld(known) }
@@ -209,7 +209,9 @@ extension Engine {
       if let new = held.newHold {
         do throws(BlobStorageError) {
           try folder.withReserve { () throws(BlobStorageError) in
-            try file.change { (holds) in holds.removeAll { $0 == new } }
+            try file.change { (holds) in
+              holds.removeAll { $0 == new && $0.name.utf8.elementsEqual(new.name.utf8) }
+            }
           }
         } catch {
           logger.warning("A hold could not be taken back.", metadata: ["reason": "\(error.message)"])
@@ -239,7 +241,7 @@ extension Engine {
     return try folder.withReserve { () throws(BlobStorageError) in
       try HoldFile(folder).change { (holds) in
         let count = holds.count
-        holds.removeAll { $0.name == name }
+        holds.removeAll { $0.name.utf8.elementsEqual(name.utf8) }
         return holds.count < count
       }
     }

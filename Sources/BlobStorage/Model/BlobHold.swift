@@ -21,6 +21,8 @@ package struct HeldPut: Sendable, Hashable {
   let name: String
   let hold: @Sendable (BlobDigest, Int64) throws(BlobStorageError) -> Void
 
-  package static func == (one: Self, other: Self) -> Bool { one.name == other.name }
+  package static func == (one: Self, other: Self) -> Bool {
+    one.name.utf8.elementsEqual(other.name.utf8)
+  }
   package func hash(into hasher: inout Hasher) { hasher.combine(name) }
 }

@@ -148,14 +148,17 @@ extension FuzzTarget {
     let text = String(decoding: parts.dropFirst().first ?? [], as: UTF8.self)
     let matches = ShellPattern(pattern).matches(text)
     _ = ShellPattern(pattern).matches(path: text, isFolder: true)
-    if !pattern.contains(where: { "*?[\\/".contains($0) }) {
-      Fuzzing.require(matches == (pattern == text), "\(pattern) is a pattern of itself alone")
+    if !pattern.unicodeScalars.contains(where: { "*?[\\/".unicodeScalars.contains($0) }) {
+      Fuzzing.require(
+        matches == pattern.utf8.elementsEqual(text.utf8), "\(pattern) is a pattern of itself alone")
     }
-    var quoted = ""
-    for character in text { quoted += "\\\(character)" }
-    // A combining mark joins the backslash before it into a character of its own.
-    let isQuoted = quoted.count == 2 * text.count && !text.contains("/")
-    Fuzzing.require(!isQuoted || ShellPattern(quoted).matches(text), "quoted \(text)")
+    var quoted = String.UnicodeScalarView()
+    for scalar in text.unicodeScalars {
+      quoted.append("\\")
+      quoted.append(scalar)
+    }
+    let isOfPath = text.unicodeScalars.contains("/")
+    Fuzzing.require(isOfPath || ShellPattern(String(quoted)).matches(text), "quoted \(text)")
   }
 
   /// Stored bytes of any codec, with and without a base: a head of four bytes says which, and how long the plain ones.

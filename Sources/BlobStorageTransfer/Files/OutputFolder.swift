@@ -11,11 +11,15 @@ package final class OutputFolder: Sendable {
     var entersReadOnly = false
     /// Whether a file or link at that path may be replaced by a folder, and an empty folder by a file or link; nil for none.
     var replaces: (@Sendable (_ path: ArraySlice<UInt8>) -> Bool)?
+    /// Paths of folders that get attributes in the end.
+    var pathsWithAttributes: Set<[UInt8]> = []
   }
 
   package let path: FilePath
   let descriptor: OwnedDescriptor
   private let excluded: FileIdentity?
+  /// The sticky bit marks a folder, open to its owner alone, that an export has created and not given its attributes.
+  private static let markOfNew: UInt16 = 0o1000
   private static let temporaryBeginning = ".blobstorage-"
   private static let temporaryEnd = ".partial"
   private let temporaryPrefix = temporaryBeginning + "\(String(randomUInt64(), radix: 36))-"
@@ -23,6 +27,10 @@ package final class OutputFolder: Sendable {
   private let cleaned = Mutex<Set<FileIdentity>>([])
   private let temporaryCount = Atomic<UInt64>(0)
   let rules: Rules
+  /// Whether there was nothing in it, if it gets attributes.
+  private let wasEmpty: Bool
+  /// Folders that get attributes and that this export has created.
+  private let newFolders = Mutex<Set<[UInt8]>>([])
   /// Folders that this export has made writable.
   let readOnlyFolders = Mutex<[FileIdentity: ReadOnlyFolder]>([:])
   /// Told by debug builds of what is done for a file, in that order: no file shows that.
@@ -48,7 +56,11 @@ package final class OutputFolder: Sendable {
     self.observer = observer
     let options = Int32(BS_OPEN_DIRECTORY | BS_OPEN_FOLLOW)
     self.path = path
-    descriptor = try .open(bs_working_directory(), path, path, options, "open the folder")
+    let descriptor = try OwnedDescriptor.open(bs_working_directory(), path, path, options, "open the folder")
+    self.descriptor = descriptor
+    wasEmpty =
+      rules.pathsWithAttributes.contains([]) ? try Self.names(in: descriptor, path).isEmpty : false
+    if wasEmpty { try markAsNew() }
     try removePartial(in: descriptor, [])
   }
 
@@ -93,13 +105,20 @@ package final class OutputFolder: Sendable {
   private func create(
     _ name: [CChar], in above: OwnedDescriptor, _ bytes: ArraySlice<UInt8>
   ) throws(BlobStorageError) -> Bool {
-    try retrying(in: above, bytes) { () throws(BlobStorageError) in
-      let created = uninterrupted { bs_create_directory_at(above.number, name) }
+    let getsAttributes =
+      !rules.pathsWithAttributes.isEmpty && rules.pathsWithAttributes.contains(Array(bytes))
+    let isNew = try retrying(in: above, bytes) { () throws(BlobStorageError) -> Bool in
+      let created = uninterrupted {
+        getsAttributes
+          ? bs_create_sticky_directory_at(above.number, name) : bs_create_directory_at(above.number, name)
+      }
       if created < 0, created != -Int(Errno.fileExists.rawValue) {
         throw .systemCall("create the folder", path: path.appending(bytes: bytes), errno: Int32(-created))
       }
       return created >= 0
     }
+    if isNew, getsAttributes { newFolders.withLock { _ = $0.insert(Array(bytes)) } }
+    return isNew
   }
 
   /// Refuses the folder that nothing is written into.
@@ -124,8 +143,7 @@ package final class OutputFolder: Sendable {
   ) throws(BlobStorageError) {
     let identity = try folder.status(path).identity
     guard cleaned.withLock({ $0.insert(identity).inserted }) else { return }
-    let duplicate = Int32(try systemCall("list", path) { bs_duplicate(folder.number) })
-    for name in try readNames(owning: duplicate, path)
+    for name in try Self.names(in: folder, path)
     where !name.starts(with: temporaryPrefix.utf8) && name.starts(with: Self.temporaryBeginning.utf8)
       && name.suffix(Self.temporaryEnd.utf8.count).elementsEqual(Self.temporaryEnd.utf8)
     {
@@ -145,6 +163,12 @@ package final class OutputFolder: Sendable {
         _ = bs_remove_at(folder.number, text)
       }
     }
+  }
+
+  private static func names(
+    in folder: OwnedDescriptor, _ path: FilePath
+  ) throws(BlobStorageError) -> [[UInt8]] {
+    try readNames(owning: Int32(try systemCall("list", path) { bs_duplicate(folder.number) }), path)
   }
 
   /// Gives what was made under a temporary name its own name.
@@ -218,7 +242,8 @@ extension OutputFolder {
     }
   }
 
-  /// Gives a folder its attributes; creates it if it is missing.
+  /// Gives a folder its attributes; creates it if it is missing. One that was there before any export stays as it is,
+  /// unless files are replaced or it is this folder itself and was empty.
   ///
   /// - Parameter bytes: its path; empty for this folder itself.
   /// - Returns: false if some could not be set.
@@ -227,8 +252,27 @@ extension OutputFolder {
   ) throws(BlobStorageError) -> Bool {
     var folder = descriptor
     if !bytes.isEmpty { folder = try self.folder(of: bytes + Array("/x".utf8), through: &trail) }
+    guard try lacksAttributes(folder, bytes) else { return true }
     try settle(folder, path.appending(bytes: bytes))
-    return try attributes.apply(to: folder.number, path.appending(bytes: bytes))
+    return try attributes.apply(to: folder.number, isFolder: true, path.appending(bytes: bytes))
+  }
+
+  /// Marks this folder, which is empty, as one that lacks its attributes, if it is open to its owner alone.
+  private func markAsNew() throws(BlobStorageError) {
+    let permissions = try descriptor.status(path).permissions
+    guard permissions & 0o077 == 0 else { return }
+    // Without the mark, an export that goes on leaves the folder as it is.
+    _ = uninterrupted { bs_set_permissions(descriptor.number, UInt32(permissions | Self.markOfNew)) }
+  }
+
+  /// Whether a folder gets attributes: an export has created it and has not finished it, or files are replaced.
+  private func lacksAttributes(
+    _ folder: OwnedDescriptor, _ bytes: [UInt8]
+  ) throws(BlobStorageError) -> Bool {
+    if rules.replaces != nil || newFolders.withLock({ $0.contains(bytes) }) { return true }
+    if bytes.isEmpty, wasEmpty { return true }
+    // Folders that users share have the bit, too, and let others in.
+    return try folder.status(path.appending(bytes: bytes)).permissions & 0o1077 == Self.markOfNew
   }
 
   /// Calls `body` with a temporary name, and renames what it has made there.

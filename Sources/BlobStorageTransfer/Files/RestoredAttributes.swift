@@ -10,24 +10,32 @@ struct RestoredAttributes: Sendable {
   /// Nil if owners are left as they are.
   var owners: OwnerNames?
 
-  /// Gives them to an open file or folder, as far as this user may.
+  /// Gives them to an open file or folder, as far as this user may. A file gets no mode to run as its owner or group
+  /// unless it has the owner that it had: otherwise root would make programs that run as root of a user's files.
   ///
   /// - Returns: false if some could not be set.
   /// - Throws: if the mode or time cannot be set for another reason than that only the owner may.
-  func apply(to descriptor: Int32, _ path: @autoclosure () -> FilePath) throws(BlobStorageError) -> Bool {
+  func apply(
+    to descriptor: Int32, isFolder: Bool = false, _ path: @autoclosure () -> FilePath
+  ) throws(BlobStorageError) -> Bool {
     var isComplete = true
+    var hasOwner = false
     // A change of owner clears what runs as another user, and capabilities.
     if let owners, let owner = attributes.owner {
       let numbers = owners.numbers(of: owner)
-      isComplete = uninterrupted { bs_set_owner(descriptor, numbers.user, numbers.group) } >= 0
+      hasOwner = uninterrupted { bs_set_owner(descriptor, numbers.user, numbers.group) } >= 0
+      isComplete = hasOwner
     }
+    let permissions =
+      isFolder ? attributes.permissions : attributes.permissionsOfFile(withOwner: hasOwner)
+    if permissions != attributes.permissions { isComplete = false }
     if try !ExtendedAttributes.file(descriptor).write(extended, path()).isEmpty { isComplete = false }
-    let permissions = UInt32(attributes.permissions)
+    // The mode last: an export that goes on knows by it which folders lack attributes.
     let areSet = try [
-      Self.change("set the permissions of", path()) { bs_set_permissions(descriptor, permissions) },
       Self.change("set the time of", path()) {
         bs_set_modified(descriptor, modified.seconds, modified.nanoseconds)
       },
+      Self.change("set the permissions of", path()) { bs_set_permissions(descriptor, UInt32(permissions)) },
     ]
     return isComplete && areSet.allSatisfy { $0 }
   }
@@ -62,5 +70,12 @@ struct RestoredAttributes: Sendable {
       bs_set_link_modified_at(directory, name, modified.seconds, modified.nanoseconds)
     }
     return isComplete
+  }
+}
+
+extension FileAttributes {
+  /// The mode of a file that is written: one that runs as its owner or group only with the owner that it had.
+  func permissionsOfFile(withOwner hasOwner: Bool) -> UInt16 {
+    hasOwner ? permissions : permissions & ~0o6000
   }
 }

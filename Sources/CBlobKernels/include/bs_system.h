@@ -116,6 +116,8 @@ ssize_t bs_lock(int fd, int exclusive, int wait);
 ssize_t bs_unlock(int fd);
 
 ssize_t bs_create_directory_at(int directory, const char *path);
+// The same with the sticky bit, which changes nothing where only the owner may write.
+ssize_t bs_create_sticky_directory_at(int directory, const char *path);
 // Gives a file or folder that root has made to the owner of the folder it is in; nothing happens for anybody else.
 ssize_t bs_share_owner_at(int directory, const char *path);
 ssize_t bs_remove_at(int directory, const char *path);

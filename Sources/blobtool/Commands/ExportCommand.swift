@@ -40,7 +40,7 @@ struct ExportCommand: StoreCommand {
   @Flag(help: "Write files with their bytes and times alone.")
   var noAttributes = false
 
-  @Flag(help: "Replace files that exist, also by folders, and empty folders by files.")
+  @Flag(help: "Replace files that exist, also by folders, empty folders by files, and attributes of folders.")
   var overwrite = false
 
   @OptionGroup var globs: GlobOptions

@@ -26,9 +26,13 @@ struct FindCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let pattern = KeyPattern(glob)
-    let isOfNames = !glob.contains("/")
+    // A mark behind a slash would be one character with it.
+    let slash = UInt8(ascii: "/")
+    let isOfNames = !glob.utf8.contains(slash)
     let found = try await store.findInStates { key in
-      pattern.matches(isOfNames ? String(key.split(separator: "/").last ?? "") : key)
+      guard isOfNames else { return pattern.matches(key) }
+      return pattern.matches(
+        String(decoding: Array(key.utf8).split(separator: slash).last ?? [], as: UTF8.self))
     }
     let encoder = JSONText()
     var lines = LineOutput()

@@ -51,7 +51,8 @@ struct HoldCommand: StoreCommand {
     let target = try await target(text, in: store)
     try await store.hold(target, as: name)
     if shared.json {
-      if let hold = try await store.treeHolds().first(where: { $0.name == name }) { try JSONText.print(hold) }
+      let hold = try await store.treeHolds().first { $0.name.utf8.elementsEqual(name.utf8) }
+      if let hold { try JSONText.print(hold) }
     } else {
       let shown =
         switch target {
@@ -66,7 +67,7 @@ struct HoldCommand: StoreCommand {
   private func target(_ text: String, in store: BlobStore) async throws -> HoldTarget {
     if kind == .prefix { return .prefix(text) }
     let isKnownState = try await store.states().contains {
-      $0.name == text || text.count >= 4 && $0.id.description.hasPrefix(text)
+      $0.isNamed(text) || text.count >= 4 && $0.id.description.hasPrefix(text)
     }
     if kind == .state || kind == nil && isKnownState, let found = StateArgument(argument: text) {
       return .state(try await found.state(in: store))
@@ -74,7 +75,7 @@ struct HoldCommand: StoreCommand {
     if try await store.currentVersion(of: text) != nil { return .key(text) }
     if kind == .key { throw Failure.noKey(text) }
     for try await _ in store.keys(prefix: text) {
-      if text.hasSuffix("/") { return .prefix(text) }
+      if text.utf8.last == UInt8(ascii: "/") { return .prefix(text) }
       throw Failure(
         ExitStatus.notFound,
         "“\(text.printable)” is no state and no key: --kind prefix holds the keys that begin with it.")

@@ -162,7 +162,7 @@ struct ImportCommand: StoreCommand {
       throw try noRoom(error, after: latest.withLock { $0 })
     }
     if !dryRun { try await CacheCommand.hold(store) }
-    if let name, let state = report.state, state.name != name {
+    if let name, let state = report.state, !state.isNamed(name) {
       shared.mention(
         "another import has recorded a state “\(name.printable)” meanwhile: this one is \(state.text.printable)"
       )

@@ -24,7 +24,7 @@ struct RestoreCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let states = try await store.states()
-    let time = states.contains { $0.name == at.text } ? nil : StateArgument.time(at.text)
+    let time = states.contains { $0.isNamed(at.text) } ? nil : StateArgument.time(at.text)
     let prefix = try await self.prefix(in: store, states)
     let result: PutResult
     if prefix != nil || time == nil {
@@ -59,10 +59,10 @@ struct RestoreCommand: StoreCommand {
     let time = StateArgument.time(at.text) ?? .distantFuture
     let covering = states.filter { $0.created <= time && key.utf8.starts(with: $0.prefix.utf8) }
     guard at.isTime, !covering.isEmpty else { return nil }
-    let found = try await store.findInStates { $0 == key }
-    let prefixes = Set(found.versions.flatMap(\.states).map(\.prefix))
+    let found = try await store.findInStates { $0.utf8.elementsEqual(key.utf8) }
+    let prefixes = Set(found.versions.flatMap(\.states).map { Array($0.prefix.utf8) })
     // What cannot be read may know it, too.
     if prefixes.isEmpty, !found.unreadable.isEmpty { return covering.last?.prefix }
-    return covering.last { prefixes.contains($0.prefix) }?.prefix
+    return covering.last { prefixes.contains(Array($0.prefix.utf8)) }?.prefix
   }
 }

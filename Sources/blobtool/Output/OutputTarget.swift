@@ -26,7 +26,7 @@ final class OutputTarget: Sendable {
     let folder = URL(fileURLWithPath: store.information.path).resolvingSymlinksInPath().path + "/"
     // A file that is new is in a folder that is there, and one that is there may be a link.
     let places = [file.deletingLastPathComponent(), file].map { $0.resolvingSymlinksInPath().path + "/" }
-    guard !places.contains(where: { $0.hasPrefix(folder) }) else {
+    guard !places.contains(where: { $0.utf8.starts(with: folder.utf8) }) else {
       throw Failure(
         ExitStatus.failed, "\(path.printable) belongs to the store itself: write to a file outside of it.")
     }

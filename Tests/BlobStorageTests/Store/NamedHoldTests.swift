@@ -57,6 +57,21 @@ struct NamedHoldTests {
     try await test.close()
   }
 
+  @Test("have names that are told apart by their bytes")
+  func names() async throws {
+    let test = try await TestStore.create()
+    let store = test.store
+    let names = ["caf\u{e9}", "cafe\u{301}"]
+    for (index, name) in names.enumerated() {
+      _ = try await store.put(.data(Self.bytes(100, index)), holding: name)
+    }
+    #expect(try await store.holds().count == 2)
+    #expect(try await store.release(names[1]))
+    #expect(try await store.holds().map { Array($0.name.utf8) } == [Array(names[0].utf8)])
+    #expect(try await !store.release(names[1]))
+    try await test.close()
+  }
+
   @Test("keep a blob whatever happens to its keys, and are counted as live")
   func existing() async throws {
     let test = try await TestStore.create()

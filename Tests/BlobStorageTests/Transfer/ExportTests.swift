@@ -175,6 +175,49 @@ struct ExportTests {
     #expect(try Data(contentsOf: URL(filePath: "\(target)/a/b")) == Data("a/b".utf8))
   }
 
+  @Test("makes a file run as its owner only with the owner that it had", arguments: [false, true])
+  func setUserID(_ keepsOwners: Bool) async throws {
+    let (file, folder) = ("\(root)/tree/f", "\(root)/tree/d")
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    try Data("f".utf8).write(to: URL(filePath: file))
+    #expect(chmod(file, 0o4755) == 0 && chmod(folder, 0o2755) == 0)
+    _ = try await store.importFiles(
+      ["\(root)/tree"], options: ImportOptions(prefix: "in/", keepsOwners: keepsOwners))
+    for overwrites in [false, true] {
+      let report = try await store.exportFiles(
+        to: target,
+        options: ExportOptions(
+          prefix: "in/", stripped: "in/", overwrites: overwrites, restoresOwners: true))
+      #expect(report.fileCount == (overwrites ? 0 : 1) && report.skipped == [])
+      #expect(overwrites || keepsOwners || report.incompleteCount == 1)
+      let modes = try ["f", "d"].map {
+        try SystemFiles().status(of: FilePath("\(target)/\($0)"))?.permissions
+      }
+      #expect(modes == [keepsOwners ? 0o4755 : 0o755, 0o2755])
+    }
+  }
+
+  @Test("does not replace what it has written, if keys get the same path by what is stripped")
+  func samePaths() async throws {
+    let keys = ["a", "d", "e/y", "in/a", "in/d/y", "in/e", "in/own", "in/x", "x"]
+    try await put(keys)
+    var options = ExportOptions(stripped: "in/", overwrites: true, isDryRun: true)
+    let planned = try await store.exportFiles(to: target, options: options)
+    #expect(planned.skipped.map(\.path).filter { ["in/a", "x"].contains($0) } == ["in/a", "x"])
+    options.isDryRun = false
+    for isAgain in [false, true] {
+      let report = try await store.exportFiles(to: target, options: options)
+      #expect(report.fileCount == (isAgain ? 0 : 5) && report.unchangedFileCount == (isAgain ? 5 : 0))
+      #expect(report.skipped.map(\.path).sorted() == ["in/a", "in/d/y", "in/e", "x"])
+      for (path, key) in [("a", "a"), ("d", "d"), ("e/y", "e/y"), ("own", "in/own"), ("x", "in/x")] {
+        #expect(try Data(contentsOf: URL(filePath: "\(target)/\(path)")) == Data(key.utf8))
+      }
+    }
+    // Where all keys begin with it, no two have the same path.
+    options.prefix = "in/"
+    #expect(try await store.exportFiles(to: "\(root)/other", options: options).fileCount == 5)
+  }
+
   @Test("never writes into the store's own folder")
   func ownFolder() async throws {
     try await put(["a", "store/packs/b", "store/new/c"])

@@ -81,4 +81,30 @@ struct KeyCollisionTests {
     #expect(again.fileCount == 4)
     #expect(try engine.keys("again/", after: nil, limit: 100).count == 3)
   }
+
+  @Test("are hard links of one file with keys of their own, and what is named twice is stored once")
+  func hardLinks() throws {
+    try write("A/f1", "A/f3", "B/g")
+    for name in ["A/f2", "B/f1"] {
+      try FileManager.default.linkItem(atPath: "\(root)/A/f1", toPath: "\(root)/\(name)")
+    }
+    try FileManager.default.createSymbolicLink(atPath: "\(root)/l", withDestinationPath: "nowhere")
+    let report = try importPaths("A/f1", "A/f2", "A/f3", "B/f1", "A/f1", "l", "l")
+    #expect(report.fileCount == 3 && report.linkCount == 1 && report.skipped == [])
+    #expect(try keys() == ["f1", "f2", "f3", "l"])
+  }
+
+  @Test(
+    "are refused if one is a link to a file, and the other a file of that name",
+    arguments: ["../A/x", "nowhere"])
+  func namedLink(_ target: String) throws {
+    try write("A/x", "B/y")
+    try FileManager.default.createSymbolicLink(atPath: "\(root)/B/x", withDestinationPath: target)
+    let error = #expect(throws: BlobStorageError.self) { try importPaths("A/x", "B/x") }
+    #expect(error?.code == .keysCollide && error?.key == "x")
+    #expect(try keys() == [])
+    // Without attributes, the link is left out.
+    let report = try importPaths("A/x", "B/x", options: ImportOptions(keepsAttributes: false))
+    #expect(report.fileCount == 1 && report.skipped.map(\.path) == ["\(root)/B/x"])
+  }
 }

@@ -39,7 +39,9 @@ struct ShellPatternTests {
       ("[!]a]", "b", true), ("[!]a]", "]", false), ("[!]a]", "a", false), ("[!]", "[!]", true),
       ("[", "[", true), ("[a", "[a", true), ("[a", "a", false), ("[a-]", "-", true), ("[-a]", "-", true),
       ("\\*", "*", true), ("\\*", "a", false), ("\\", "\\", true), ("é?", "éa", true), ("", "", true),
-      ("", "a", false),
+      ("", "a", false), ("\u{e9}", "e\u{301}", false), ("e?", "e\u{301}", true),
+      ("[e]\u{301}", "e\u{301}", true),
+      ("*\u{301}", "e\u{301}", true),
     ] as [(String, String, Bool)])
   func matching(_ pattern: String, _ text: String, _ expected: Bool) {
     #expect(ShellPattern(pattern).matches(text) == expected, "\(pattern) and \(text)")
@@ -51,7 +53,8 @@ struct ShellPatternTests {
       ("build", "a/build", false, true), ("build", "a/build", true, true), ("build/", "a/build", true, true),
       ("build/", "a/build", false, false), ("a/build", "a/build", true, true),
       ("a/build/", "a/build", true, true), ("a/build/", "a/build", false, false),
-      ("a/build", "x/a/build", true, false), ("/", "a", true, false),
+      ("a/build", "x/a/build", true, false), ("/", "a", true, false), ("\u{301}x", "a/\u{301}x", false, true),
+      ("a/\u{301}x", "b/a/\u{301}x", false, false),
     ] as [(String, String, Bool, Bool)])
   func paths(_ pattern: String, _ path: String, _ isFolder: Bool, _ expected: Bool) {
     #expect(

@@ -1,0 +1,52 @@
+import BlobStorage
+
+/// Paths that an export would write twice: a key that begins with the prefix to strip and one that does not may have
+/// the same path, or one the path of a folder above the other.
+///
+/// Memory: the paths of keys that do not begin with the prefix, if not all keys do.
+struct SharedPaths {
+  private let options: ExportOptions
+  /// Paths of the keys that do not begin with the prefix, and of the folders above them.
+  private var whole: Set<[UInt8]> = []
+  private var folders: Set<[UInt8]> = []
+  private var claimed: Set<[UInt8]> = []
+
+  init(_ engine: Engine, _ options: ExportOptions) throws(BlobStorageError) {
+    self.options = options
+    guard !options.stripped.isEmpty, !options.prefix.utf8.starts(with: options.stripped.utf8) else { return }
+    var source = try ExportSource(engine, options)
+    defer { source.close() }
+    while let page = try source.next() {
+      try CancellationFlag.check()
+      for version in page where !isStripped(version) {
+        guard let path = VersionWriter.path(of: version, options) else { continue }
+        whole.insert(path)
+        folders.formUnion(Self.folders(above: path))
+      }
+    }
+  }
+
+  /// Paths that are to be both a file and a folder because of this key.
+  func doublePaths(_ version: BlobVersion) -> [[UInt8]] {
+    guard !whole.isEmpty, isStripped(version), let path = VersionWriter.path(of: version, options) else {
+      return []
+    }
+    return (folders.contains(path) ? [path] : []) + Self.folders(above: path).filter { whole.contains($0) }
+  }
+
+  /// Claims the path of a key; false if an earlier key has claimed it.
+  mutating func claim(_ version: BlobVersion) -> Bool {
+    guard !whole.isEmpty, let path = VersionWriter.path(of: version, options), whole.contains(path) else {
+      return true
+    }
+    return claimed.insert(path).inserted
+  }
+
+  private func isStripped(_ version: BlobVersion) -> Bool {
+    version.key.utf8.starts(with: options.stripped.utf8)
+  }
+
+  private static func folders(above path: [UInt8]) -> [[UInt8]] {
+    path.indices.filter { path[$0] == UInt8(ascii: "/") }.map { Array(path[..<$0]) }
+  }
+}
