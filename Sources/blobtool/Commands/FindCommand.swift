@@ -30,10 +30,12 @@ struct FindCommand: StoreCommand {
     let found = try await store.findInStates { key in
       pattern.matches(isOfNames ? String(key.split(separator: "/").last ?? "") : key)
     }
-    let encoder = JSONText()
-    var lines = LineOutput()
-    for version in found.versions { try lines.add(shared.json ? encoder.line(version) : text(version)) }
-    try lines.flush()
+    try StandardOutput.unlessEnded {
+      let encoder = JSONText()
+      var lines = LineOutput()
+      for version in found.versions { try lines.add(shared.json ? encoder.line(version) : text(version)) }
+      try lines.flush()
+    }
     try UnreadableStates.check(found.unreadable, "what they have is not in the list")
     guard !found.versions.isEmpty else {
       throw Failure(ExitStatus.notFound, "No state has a file that matches “\(glob.printable)”.")
