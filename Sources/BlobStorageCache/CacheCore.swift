@@ -50,6 +50,7 @@ package final class CacheCore: Sendable {
     try engine.requireFolderForCache()
     let lockFile = try engine.folder.files.open(engine.folder.cacheLock, .openOrCreate)
     var isLower = false
+    var isDamaged = false
     let limits = try lockFile.locked { () throws(BlobStorageError) in
       var known: CacheFile?
       var isCache = true
@@ -58,6 +59,7 @@ package final class CacheCore: Sendable {
         isCache = known != nil
       } catch {
         guard error.code == .corrupted, limits != nil else { throw error }
+        isDamaged = true
       }
       if let known, known.prefix != prefixBytes {
         throw BlobStorageError(
@@ -83,6 +85,12 @@ package final class CacheCore: Sendable {
     memory = MemoryTier(byteCountMax: memoryByteLimit)
     state = Mutex(State(limits: limits))
     engine.limitPacks(to: limits.packByteCountTarget)
+    // The keys that are noted may be of another prefix.
+    if isDamaged {
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        try transaction.forgetCachedKeys()
+      }
+    }
     try indexIfNeeded()
     if isLower { try holdLimit() }
     engine.closingHooks.withLock { hooks in hooks.append { [weak self] in self?.close() } }

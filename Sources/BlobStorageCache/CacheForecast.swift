@@ -62,7 +62,8 @@ extension Engine {
           Double(excessCount - forecast.evictedKeyCount) / Double(step.count))
         guard missing > 0 else { break }
         forecast.evictedKeyCount += Int((Double(step.count) * min(missing, 1)).rounded(.up))
-        forecast.evictedByteCount += Int64(Double(step.byteCount) * min(missing, 1))
+        forecast.evictedByteCount = forecast.evictedByteCount.addingClamped(
+          Int64(min(Double(step.byteCount) * min(missing, 1), 9e18)))
       }
     }
     forecast.evictedKeyCount = max(forecast.evictedKeyCount, expired.count)

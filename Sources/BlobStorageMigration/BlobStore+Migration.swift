@@ -5,9 +5,10 @@ import Foundation
 
 /// The result of a migration.
 public struct MigrationReport: Sendable, Hashable, Codable {
-  /// A snapshot that became a state.
+  /// A snapshot whose files were imported.
   public struct Snapshot: Sendable, Hashable, Codable {
     public var snapshot: SnapshotRepository.Snapshot
+    /// The state that it became; nil if the program could not write it whole: the next migration imports it again.
     public var state: TreeState?
     /// Files that could not be imported.
     public var skipped: [SkippedFile]
@@ -32,7 +33,9 @@ extension BlobStore {
   ///
   /// The program writes each snapshot into a folder, which is imported and removed: that needs room for the longest one.
   /// A file that is as in the snapshot before keeps its version. Snapshots that are states already are passed over, so
-  /// that an interrupted migration can be started again.
+  /// that an interrupted migration can be started again. A snapshot that the program cannot write whole becomes no state:
+  /// its files are imported, and the next migration imports it again. If a snapshot is imported after a younger one, the
+  /// youngest is imported once more, so that its files stay current.
   ///
   /// - Parameters:
   ///   - options: how to import; its prefix is that of all keys. The name of the state is that of the snapshot.
@@ -56,7 +59,8 @@ extension BlobStore {
       }
       if isKnown {
         report.knownCount += 1
-        continue
+        // An older one that was imported now has replaced what the youngest has.
+        guard snapshot == snapshots.last, !report.snapshots.isEmpty else { continue }
       }
       if Task.isCancelled { throw BlobStorageError(.cancelled, "The migration was cancelled.") }
       begin(snapshot)
@@ -77,8 +81,13 @@ extension BlobStore {
         // One file that cannot be restored is no reason to leave the others out.
         let names = try? FileManager.default.contentsOfDirectory(atPath: folder.path)
         guard error.code == .sourceFailed, names?.isEmpty == false else { throw error }
+        let reason = error.message.hasSuffix(".") ? String(error.message.dropLast()) : error.message
         skipped.append(
-          SkippedFile(path: snapshot.id, code: error.code, reason: error.message, isFailure: true))
+          SkippedFile(
+            path: snapshot.id, code: error.code,
+            reason:
+              "\(reason): the rest was imported; import again when \(repository.program.rawValue) can read it.",
+            isFailure: true))
       }
       var options = options
       // The same snapshot may be a state of another prefix.
@@ -89,6 +98,8 @@ extension BlobStore {
       }
       options.stateName = name
       options.recordsState = true
+      // A state is whole.
+      options.omitsState = isKnown || !skipped.isEmpty
       options.stateDate = snapshot.created
       options.comparesContent = true
       let imported = try await importFiles([folder.path], options: options, progress: progress)

@@ -45,6 +45,8 @@ package final class Copier {
   var settled = (keyCount: 0, byteCount: Int64(0))
   /// What a dry run would have copied already.
   var plan = ImportPlan()
+  /// The IDs of the states and links that the source had when the copy began.
+  private var stateIDs: Set<[UInt8]> = []
   private var lastProgress = -Double.infinity
   private var limiter: RateLimiter?
 
@@ -65,6 +67,10 @@ package final class Copier {
     let lock = options.isDryRun ? nil : try StatesLock.shared(target.folder)
     defer { withExtendedLifetime(lock) {} }
     if options.isMirror { try checkMirror() }
+    // States first: one that is dropped meanwhile may become a link.
+    for purpose in [InternalKey.Purpose.state, .link] {
+      stateIDs.formUnion(try source.internalVersions(purpose.prefix).map { Self.stateID($0.key) })
+    }
     if progress != nil { try count() }
     tell(force: true)
     do throws(BlobStorageError) { try copyKeys() } catch {
@@ -171,8 +177,18 @@ package final class Copier {
     try forEachPage(prefix: Array(options.prefix.utf8), body)
     let purposes: [InternalKey.Purpose] =
       options.prefix.isEmpty ? [.attributes, .replaced, .link, .state, .hold] : [.attributes]
-    for purpose in purposes { try forEachPage(prefix: purpose.prefix, body) }
+    for purpose in purposes {
+      let isOfStates = purpose == .link || purpose == .state
+      try forEachPage(prefix: purpose.prefix) { (keys) throws(BlobStorageError) in
+        // A state that was recorded since may name versions that the copy has passed: the next copy brings it.
+        try body(
+          isOfStates ? keys.filter { $0.shown.isEmpty || stateIDs.contains(Self.stateID($0.bytes)) } : keys)
+      }
+    }
   }
+
+  /// What follows the purpose in the key of a state or link.
+  private static func stateID(_ key: [UInt8]) -> [UInt8] { Array(key.dropFirst(2)) }
 
   private func forEachPage(
     prefix: [UInt8], _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
@@ -371,7 +387,7 @@ package final class Copier {
     guard force || now - lastProgress > 0.1 else { return }
     lastProgress = now
     // What was put since it was counted is more.
-    let done = doneByteCount + extra
+    let done = doneByteCount.addingClamped(extra)
     progress(
       WorkProgress(
         phase: phase, doneByteCount: done, totalByteCount: max(done, total.byteCount),
@@ -381,11 +397,11 @@ package final class Copier {
 
 extension CopiedKey {
   /// Plain bytes of the versions that can be seen.
-  fileprivate var byteCount: Int64 { shown.reduce(0) { $0 + $1.row.byteCount } }
+  fileprivate var byteCount: Int64 { shown.reduce(0) { $0.addingClamped($1.row.byteCount) } }
 }
 
 extension CopyPlan {
-  fileprivate var byteCount: Int64 { added.reduce(0) { $0 + $1.row.byteCount } }
+  fileprivate var byteCount: Int64 { added.reduce(0) { $0.addingClamped($1.row.byteCount) } }
 }
 
 /// How what was copied comes to be seen.

@@ -44,6 +44,8 @@ public struct ImportOptions: Sendable, Hashable {
   package var stateDate: Date?
   /// Whether a file that was moved or copied, and is otherwise as the current version, keeps that version.
   package var comparesContent = false
+  /// Whether no state is recorded although what is replaced is kept for earlier states.
+  package var omitsState = false
   /// The paths are a list of files: each gets the prefix and its whole path as its key, without `./` and a '/' in front.
   /// Folders of the list are skipped, like anything else that is not a regular file.
   public var keepsPaths: Bool

@@ -205,7 +205,9 @@ extension BlobStore {
         "warning: \(summary.printable): answers may be out of date; `blobtool repair` saves what it can, and"
           + " `blobtool repair --accept-loss` ends this warning.")
     }
-    do { try await body() } catch {
+    do { try await body() } catch is OutputEnded where summary != nil {
+      // The warning holds for what the reader has read.
+    } catch {
       guard summary != nil, let failure = Failure(error), failure.exitStatus == ExitStatus.notFound else {
         throw error
       }

@@ -158,6 +158,28 @@ import Testing
     #expect(try await workshop.expect(0, ["cache", "stats"]).errors.isEmpty)
   }
 
+  @Test("set-limit replaces a damaged file of limits, once it is told which keys may go")
+  func damagedFile() async throws {
+    let workshop = try await Workshop()
+    for key in ["c/1", "d/1"] { try await workshop.expect(0, ["put", key], input: noise(100, seed: 1)) }
+    for options in [["--prefix", "d/"], ["--prefix", "c/"], ["--evict"]] {
+      try await workshop.expect(0, ["cache", "set-limit", "10M", "--prefix", "c/", "--evict"])
+      try workshop.write(Data("garbage".utf8), to: "store/cache")
+      let damaged = try await workshop.expect(4, ["cache", "stats"])
+      #expect(damaged.errors.contains("set the cache's limits again"))
+      let refused = try await workshop.expect(64, ["cache", "set-limit", "9M"])
+      #expect(refused.errors.contains("--prefix") && refused.errors.contains("--evict"))
+      try await workshop.expect(0, ["cache", "set-limit", "9M"] + options)
+      let line = try await statistics(workshop, workshop.storePath)
+      #expect(line.prefix == (options.count == 2 ? options[1] : ""))
+      #expect(line.limits.byteLimit == 9 << 20 && line.keys == (options.count == 2 ? 1 : 2))
+      try await workshop.expect(0, ["put", "\(line.prefix)2"], input: noise(100, seed: 2))
+      try await workshop.expect(0, ["delete", "\(line.prefix)2"])
+      try await workshop.expect(0, ["cache", "remove-limit"])
+    }
+    #expect(try await keys(workshop, workshop.storePath) == ["c/1", "d/1"])
+  }
+
   private func statistics(_ workshop: Workshop, _ store: String) async throws -> CacheLine {
     let outcome = try await workshop.expect(0, ["cache", "stats", "--json", "--store", store])
     return try #require(try outcome.json(CacheLine.self).first)

@@ -78,6 +78,54 @@ struct MigrationTests {
     }
   }
 
+  /// A program that fails behind the first of three files of the snapshot `$BREAKS`.
+  private static let breakingRestic = """
+    #!/bin/bash
+    [ "$4" = restore ] || { echo '[{"id":"aaaaaaaa11111111","time":"2026-01-01T10:00:00Z"},
+      {"id":"bbbbbbbb22222222","time":"2026-02-01T10:00:00Z"}]'; exit; }
+    echo "$5" > "$7/a"
+    [ "$5" != "$BREAKS" ] || { echo 'cannot read b' >&2; exit 1; }
+    echo "$5" > "$7/b"; echo "$5" > "$7/c"; touch -d 2020-01-01 "$7"/*
+    """
+
+  @Test("make no state of a part of a snapshot, keep the states before it, and import it again")
+  func partial() async throws {
+    let workshop = try await Workshop()
+    try workshop.write(Data(Self.breakingRestic.utf8), to: "bin/restic")
+    _ = try await workshop.shell("chmod 755 bin/restic; mkdir tmp")
+    func run(_ prefix: String, breaks snapshot: String = "") async throws -> Outcome {
+      try await workshop.run(
+        ["import", "--from", "restic:/repo", "--prefix", prefix],
+        environment: [
+          "PATH": workshop.path("bin") + ":/usr/bin:/bin", "TMPDIR": workshop.path("tmp"), "BREAKS": snapshot,
+        ])
+    }
+    func states(_ prefix: String) async throws -> [StateLine] {
+      try await workshop.expect(0, ["states", "--json", prefix]).json(StateLine.self)
+    }
+    let broken = try await run("r", breaks: "bbbbbbbb22222222")
+    #expect(broken.status == 1)
+    #expect(
+      broken.errors.contains("cannot read b") && broken.errors.contains("import again"), "\(broken.errors)")
+    #expect(try await states("r").map(\.name) == ["restic-aaaaaaaa"])
+    #expect(try await workshop.expect(0, ["get", "r/a"]).text == "bbbbbbbb22222222\n")
+    // What the part has replaced is kept for the state before it.
+    #expect(
+      try await workshop.expect(0, ["list", "--at", "restic-aaaaaaaa", "--null"]).text.contains("r/a\0"))
+    try await workshop.expect(0, ["export", "r/", "out", "--strip", "r/", "--at", "restic-aaaaaaaa"])
+    #expect(workshop.contents("out/a") == Data("aaaaaaaa11111111\n".utf8))
+    let again = try await run("r")
+    #expect(again.status == 0 && again.text.contains("imported before     1"), "\(again.errors)")
+    #expect(try await states("r").map(\.files) == [3, 3])
+    // An older one that is imported late does not replace the youngest.
+    #expect(try await run("s", breaks: "aaaaaaaa11111111").status == 1)
+    #expect(try await states("s").count == 1)
+    #expect(try await run("s").status == 0)
+    #expect(try await states("s").map(\.files) == [3, 3])
+    #expect(try await workshop.expect(0, ["get", "s/b"]).text == "bbbbbbbb22222222\n")
+    #expect(try await run("s").text.contains("imported before     2"))
+  }
+
   @Test(
     "bring back what the programs have stored", .enabled(if: ["restic", "borg"].allSatisfy(isInstalled)),
     arguments: ["restic", "borg"])

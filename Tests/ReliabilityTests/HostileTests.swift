@@ -1,6 +1,8 @@
 import BlobStorage
+import BlobStorageCache
 import BlobStorageReports
 import BlobStorageTestSupport
+import BlobStorageTransfer
 import Foundation
 import SystemPackage
 import Testing
@@ -321,18 +323,75 @@ struct HostileTests {
   }
 
   @Test("with refs whose lengths add up to more than a number holds is counted all the same")
-  func lengths() throws {
-    let lab = try Lab()
+  func lengths() async throws {
+    let (lab, other) = (try Lab(), try Lab(seed: 1))
     let digest = BlobDigest.of([1] as [UInt8])
+    // Too far ahead of the clock to be copied: a copy only counts them.
+    let refs = (0..<33_000).map { index in
+      Self.ref(
+        "k\(index)", digest, byteCount: BlobLimits.maximumBlobByteCount, time: 1 << 62 + UInt64(index),
+        created: index % 2 == 0 ? 0 : .max)
+    }
     try Self.plant(
-      lab, 1,
-      [(.chunk(ChunkRecord(digest: digest, plainByteCount: 1, codecNumber: 0)), [1])]
-        + (0..<33_000).map {
-          Self.ref("k\($0)", digest, byteCount: BlobLimits.maximumBlobByteCount, time: 1 << 41 + UInt64($0))
-        })
+      lab, 1, [(.chunk(ChunkRecord(digest: digest, plainByteCount: 1, codecNumber: 0)), [1])] + refs)
     let engine = try lab.open()
     #expect(try engine.statistics().plainByteCount == .max)
     #expect(try engine.data("k7", nil) == Data([1]))
+    let limits = CacheLimits(byteLimit: CacheLimits.smallestByteLimit, keyLimit: 10)
+    let forecast = try engine.cacheForecast(prefix: "", limits: limits)
+    #expect(forecast.keyCount == refs.count && forecast.byteCount == .max)
+    #expect(forecast.evictedKeyCount >= refs.count - 10 && forecast.evictedByteCount == .max)
+    let target = try other.open()
+    let copied = try Copier(from: engine, to: target, CopyOptions()) { _ in }.run()
+    #expect(copied.keyCount == refs.count && copied.byteCount == .max)
+    #expect(copied.newVersionCount == 0 && copied.damaged.count == refs.count)
+    try target.close()
+    try engine.close()
+    let store = try BlobStore.open(
+      at: Lab.storePath, StoreConfiguration(), in: lab.environment(lab.disk.process()))
+    let exported = try await store.exportFiles(
+      to: FileManager.default.temporaryDirectory.appending(path: UUID().uuidString).path,
+      options: ExportOptions(isDryRun: true))
+    #expect(exported.fileCount == refs.count && exported.byteCount == .max)
+    try await store.close()
+  }
+
+  @Test("with versions of one key whose lengths add up to more than a number holds is counted in a copy")
+  func versionLengths() throws {
+    let (lab, other) = (try Lab(), try Lab(seed: 1))
+    let digest = BlobDigest.of([1] as [UInt8])
+    let refs = (0..<33_000).map { index in
+      Self.ref("k", digest, byteCount: BlobLimits.maximumBlobByteCount, time: 1 << 41 + UInt64(index))
+    }
+    try Self.plant(
+      lab, 1, [(.chunk(ChunkRecord(digest: digest, plainByteCount: 1, codecNumber: 0)), [1])] + refs)
+    let (source, target) = (try lab.open(), try other.open())
+    let copied = try Copier(from: source, to: target, CopyOptions(isDryRun: true)) { _ in }.run()
+    #expect(copied.byteCount == .max && copied.newVersionCount == refs.count)
+    try target.close()
+    try source.close()
+  }
+
+  @Test("with versions of times that no clock shows can be a cache")
+  func cacheTimes() throws {
+    let lab = try Lab()
+    let digest = BlobDigest.of([1] as [UInt8])
+    let times: [UInt64] = [.max, .max - 1, 1 << 63, 1 << 62]
+    let refs = times.enumerated().map { index, created in
+      Self.ref("k\(index)", digest, byteCount: 1, time: 1 << 41 + UInt64(index), created: created)
+    }
+    try Self.plant(
+      lab, 1, [(.chunk(ChunkRecord(digest: digest, plainByteCount: 1, codecNumber: 0)), [1])] + refs)
+    let engine = try lab.open()
+    var limits = CacheLimits(byteLimit: CacheLimits.smallestByteLimit)
+    let cache = try CacheCore(
+      engine: engine, prefix: "", limits: limits, memoryByteLimit: 0, durability: .relaxed)
+    #expect(try cache.statistics().keyCount == times.count)
+    #expect(try cache.data("k0") == Data([1]))
+    // What is dated in the future is too old for any lifetime.
+    limits.lifetime = .seconds(60)
+    try cache.setLimits(limits)
+    #expect(try cache.statistics().keyCount == 0)
     try engine.close()
   }
 

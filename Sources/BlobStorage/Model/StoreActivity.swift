@@ -34,7 +34,9 @@ public struct StoreActivity: Sendable, Hashable, Codable {
     progress = WorkProgress(
       phase: record.phase, doneByteCount: record.doneByteCount, totalByteCount: record.totalByteCount,
       doneCount: Int(record.doneCount), totalCount: Int(record.totalCount))
-    bytesPerSecond = record.bytesPerSecond < 0 ? nil : Double(record.bytesPerSecond)
+    bytesPerSecond =
+      record.bytesPerSecond < 0
+      ? nil : min(Double(record.bytesPerSecond), WorkPace.bytesPerSecondMax)
     timeLeft = record.millisecondsLeft < 0 ? nil : .milliseconds(record.millisecondsLeft)
   }
 

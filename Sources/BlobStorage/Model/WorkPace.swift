@@ -56,8 +56,13 @@ public struct WorkPace: Sendable {
     sampled = (now, progress.doneByteCount, progress.doneCount)
   }
 
+  /// Below what an `Int64` holds: the lengths that a forged store claims can add up to more in a second.
+  package static let bytesPerSecondMax = 9e18
+
   /// Recent bytes per second; nil while there is no evidence.
-  public var bytesPerSecond: Double? { seconds > 0 ? bytes * Self.byteUnit / seconds : nil }
+  public var bytesPerSecond: Double? {
+    seconds > 0 ? min(bytes * Self.byteUnit / seconds, Self.bytesPerSecondMax) : nil
+  }
 
   /// Recent files, packs or blobs per second; nil while there is no evidence.
   public var countPerSecond: Double? { seconds > 0 ? files / seconds : nil }

@@ -137,10 +137,16 @@ struct CacheLimitCommand: StoreCommand {
   func perform(on store: BlobStore) async throws {
     let limits = CacheLimits(
       byteLimit: byteCount.value, keyLimit: count, lifetime: lifetime?.value)
-    let known = try await store.cache()
+    let (known, isDamaged) = try await knownCache(of: store)
+    guard !isDamaged || self.prefix != nil || evict else {
+      throw Failure(
+        ExitStatus.wrongUsage,
+        "The file “cache” of the store is damaged, and the cache's prefix is not known: give --prefix, or --evict to allow"
+          + " evicting any key.")
+    }
     let prefix = prefix ?? known?.prefix ?? ""
     let forecast = try await store.cacheForecast(prefix: prefix, limits: limits)
-    try checkEviction(forecast, isCache: known != nil)
+    try checkEviction(forecast, isCache: known != nil || isDamaged)
     let cache: BlobCache
     if let known, known.prefix.utf8.elementsEqual(prefix.utf8) {
       cache = known
@@ -151,6 +157,14 @@ struct CacheLimitCommand: StoreCommand {
     let statistics = try await cache.statistics()
     if shared.json { return try JSONText.print(statistics) }
     try statistics.facts().print()
+  }
+
+  /// The store's cache, and whether its file of limits is damaged instead: new limits take its place.
+  private func knownCache(of store: BlobStore) async throws -> (BlobCache?, isDamaged: Bool) {
+    do { return (try await store.cache(), false) } catch {
+      guard error.code == .corrupted, error.path?.hasSuffix("/cache") == true else { throw error }
+      return (nil, true)
+    }
   }
 
   /// Says which keys the limit would evict, and refuses that without --evict.

@@ -63,34 +63,35 @@ struct CollectCommand: StoreCommand {
         meter.update(progress)
       }
     }
-    if shared.json {
-      try JSONText.print(report)
-    } else {
-      var facts = FactTable()
-      facts.add(dryRun ? "would free" : "freed", byteCount: report.freedByteCount)
-      facts.add(dryRun ? "chunks to delete" : "chunks deleted", report.deletedChunkCount)
-      facts.add(dryRun ? "packs to delete" : "packs deleted", report.deletedPackCount)
-      facts.add(dryRun ? "packs to compact" : "packs compacted", report.compactedPackCount)
-      facts.add(dryRun ? "chunks to encode again" : "chunks encoded again", report.reencodedChunkCount)
-      if recompress {
-        facts.add(dryRun ? "packs to recompress" : "packs recompressed", report.recompressedPackCount)
-        facts.add(
-          dryRun ? "estimated from samples to save" : "recompressing saved",
-          byteCount: report.recompressionSavedByteCount)
-      }
-      if report.evictedKeyCount > 0 { facts.add("keys evicted", report.evictedKeyCount) }
-      let share = Int((options.minimumGarbageShare * 100).rounded())
-      let isWhy = !dryRun && report.garbageByteCount > 0 && report.obstacles.isEmpty
-      facts.add(
-        "garbage left",
-        HumanText.size(report.garbageByteCount)
-          + (isWhy ? " (packs with less than \(share) % garbage stay, and those in use)" : ""))
-      facts.add("time", HumanText.duration(report.duration))
-      try facts.print()
-    }
+    try StandardOutput.unlessEnded { try print(report) }
     guard let first = report.obstacles.first else { return }
     for obstacle in report.obstacles { StandardError.say("kept: \(obstacle)") }
     throw Failure(
       ExitStatus.damaged, "Nothing more was removed (\(first)); run `blobtool verify`.")
+  }
+
+  private func print(_ report: GarbageCollectionReport) throws {
+    if shared.json { return try JSONText.print(report) }
+    var facts = FactTable()
+    facts.add(dryRun ? "would free" : "freed", byteCount: report.freedByteCount)
+    facts.add(dryRun ? "chunks to delete" : "chunks deleted", report.deletedChunkCount)
+    facts.add(dryRun ? "packs to delete" : "packs deleted", report.deletedPackCount)
+    facts.add(dryRun ? "packs to compact" : "packs compacted", report.compactedPackCount)
+    facts.add(dryRun ? "chunks to encode again" : "chunks encoded again", report.reencodedChunkCount)
+    if recompress {
+      facts.add(dryRun ? "packs to recompress" : "packs recompressed", report.recompressedPackCount)
+      facts.add(
+        dryRun ? "estimated from samples to save" : "recompressing saved",
+        byteCount: report.recompressionSavedByteCount)
+    }
+    if report.evictedKeyCount > 0 { facts.add("keys evicted", report.evictedKeyCount) }
+    let share = Int((GarbageCollectionOptions().minimumGarbageShare * 100).rounded())
+    let isWhy = !dryRun && report.garbageByteCount > 0 && report.obstacles.isEmpty
+    facts.add(
+      "garbage left",
+      HumanText.size(report.garbageByteCount)
+        + (isWhy ? " (packs with less than \(share) % garbage stay, and those in use)" : ""))
+    facts.add("time", HumanText.duration(report.duration))
+    try facts.print()
   }
 }

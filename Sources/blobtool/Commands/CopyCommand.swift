@@ -151,9 +151,7 @@ struct CopyCommand: AsyncParsableCommand {
   }
 
   private func tell(_ report: CopyReport) throws {
-    if shared.json {
-      try JSONText.print(report)
-    } else {
+    if !shared.json {
       for version in report.damaged {
         StandardError.say(
           "not copied: “\(version.key.printable)” version \(version.version): \(version.reason.printable)")
@@ -165,23 +163,8 @@ struct CopyCommand: AsyncParsableCommand {
         let rest = HumanText.count(report.droppedKeyCount - Self.shownKeyCountMax, "more key")
         shared.mention("would be dropped: \(rest)")
       }
-      var facts = FactTable()
-      facts.add(
-        "source",
-        "\(HumanText.count(report.keyCount, "key")), \(HumanText.count(report.versionCount, "version")), "
-          + HumanText.size(report.byteCount))
-      facts.add(dryRun ? "versions to copy" : "versions copied", report.newVersionCount)
-      facts.add("versions there before", report.unchangedVersionCount)
-      facts.add(dryRun ? "versions to drop" : "versions dropped", report.droppedVersionCount)
-      if mirror || report.droppedKeyCount > 0 {
-        facts.add(dryRun ? "keys to drop" : "keys dropped", report.droppedKeyCount)
-      }
-      facts.add(dryRun ? "chunks to send" : "chunks sent", report.chunkCount)
-      facts.add("new bytes", byteCount: report.newByteCount)
-      facts.add(dryRun ? "would take on disk" : "added to packs", byteCount: report.storedByteCount)
-      facts.add("time", HumanText.duration(report.duration))
-      try facts.print()
     }
+    try StandardOutput.unlessEnded { try print(report) }
     if let refusal = report.refusal { shared.mention("it would be refused: \(refusal.printable)") }
     guard report.damaged.isEmpty else {
       throw Failure(
@@ -189,5 +172,25 @@ struct CopyCommand: AsyncParsableCommand {
         "\(HumanText.count(report.damaged.count, "version")) could not be copied; the others \(dryRun ? "can be" : "were")\(mirror && !force ? ", and no key was dropped" : "");"
           + " run `blobtool verify` there.")
     }
+  }
+
+  private func print(_ report: CopyReport) throws {
+    if shared.json { return try JSONText.print(report) }
+    var facts = FactTable()
+    facts.add(
+      "source",
+      "\(HumanText.count(report.keyCount, "key")), \(HumanText.count(report.versionCount, "version")), "
+        + HumanText.size(report.byteCount))
+    facts.add(dryRun ? "versions to copy" : "versions copied", report.newVersionCount)
+    facts.add("versions there before", report.unchangedVersionCount)
+    facts.add(dryRun ? "versions to drop" : "versions dropped", report.droppedVersionCount)
+    if mirror || report.droppedKeyCount > 0 {
+      facts.add(dryRun ? "keys to drop" : "keys dropped", report.droppedKeyCount)
+    }
+    facts.add(dryRun ? "chunks to send" : "chunks sent", report.chunkCount)
+    facts.add("new bytes", byteCount: report.newByteCount)
+    facts.add(dryRun ? "would take on disk" : "added to packs", byteCount: report.storedByteCount)
+    facts.add("time", HumanText.duration(report.duration))
+    try facts.print()
   }
 }

@@ -83,11 +83,13 @@ struct DeleteCommand: StoreCommand {
       count = foundCount
       if !keys.isEmpty { count += try await store.delete(keys.map(\.text)) }
     }
-    if shared.json {
-      try JSONText.print(Output(keys: count, dryRun: dry.isDryRun ? true : nil))
-    } else {
-      try StandardOutput.write(
-        "\(dry.isDryRun ? "Would drop" : "Dropped") \(HumanText.count(count, "key")).\n")
+    try StandardOutput.unlessEnded {
+      if shared.json {
+        try JSONText.print(Output(keys: count, dryRun: dry.isDryRun ? true : nil))
+      } else {
+        try StandardOutput.write(
+          "\(dry.isDryRun ? "Would drop" : "Dropped") \(HumanText.count(count, "key")).\n")
+      }
     }
     try MissingKeys.check(missing)
     guard foundCount == 0 else { return }

@@ -92,27 +92,12 @@ struct ExportCommand: StoreCommand {
         StandardError.say("not written: “\(skipped.path.printable)”: \(skipped.reason)")
       }
     }
-    if shared.json {
-      try JSONText.print(report)
-    } else {
-      if report.incompleteCount > 0 {
-        shared.mention(
-          "not all attributes of \(HumanText.count(report.incompleteCount, "file")) could be set: some need root, or another"
-            + " file system")
-      }
-      let links = report.linkCount == 0 ? "" : " and \(HumanText.count(report.linkCount, "link"))"
-      let written =
-        "\(HumanText.count(report.fileCount, "file"))\(links), \(HumanText.size(report.byteCount))"
-      let unchanged =
-        report.unchangedFileCount == 0
-        ? ""
-        : "; \(HumanText.count(report.unchangedFileCount, "file")),"
-          + " \(HumanText.size(report.unchangedByteCount)), \(report.unchangedFileCount == 1 ? "was" : "were")"
-          + " there already"
-      let time = report.isDryRun ? "" : ", in \(HumanText.duration(report.duration))"
-      try StandardOutput.write(
-        "\(report.isDryRun ? "Would write" : "Wrote") \(written)\(time)\(unchanged).\n")
+    if !shared.json, report.incompleteCount > 0 {
+      shared.mention(
+        "not all attributes of \(HumanText.count(report.incompleteCount, "file")) could be set: some need root, or another"
+          + " file system")
     }
+    try StandardOutput.unlessEnded { try print(report) }
     if report.fileCount + report.linkCount + report.folderCount + report.unchangedFileCount
       + report.skipped.count
       + report.damaged.count == 0
@@ -130,5 +115,21 @@ struct ExportCommand: StoreCommand {
       throw Failure(
         ExitStatus.failed, "\(HumanText.count(report.skipped.count, "key")) could not be written.")
     }
+  }
+
+  private func print(_ report: ExportReport) throws {
+    if shared.json { return try JSONText.print(report) }
+    let links = report.linkCount == 0 ? "" : " and \(HumanText.count(report.linkCount, "link"))"
+    let written =
+      "\(HumanText.count(report.fileCount, "file"))\(links), \(HumanText.size(report.byteCount))"
+    let unchanged =
+      report.unchangedFileCount == 0
+      ? ""
+      : "; \(HumanText.count(report.unchangedFileCount, "file")),"
+        + " \(HumanText.size(report.unchangedByteCount)), \(report.unchangedFileCount == 1 ? "was" : "were")"
+        + " there already"
+    let time = report.isDryRun ? "" : ", in \(HumanText.duration(report.duration))"
+    try StandardOutput.write(
+      "\(report.isDryRun ? "Would write" : "Wrote") \(written)\(time)\(unchanged).\n")
   }
 }

@@ -34,10 +34,12 @@ struct FindCommand: StoreCommand {
       return pattern.matches(
         String(decoding: Array(key.utf8).split(separator: slash).last ?? [], as: UTF8.self))
     }
-    let encoder = JSONText()
-    var lines = LineOutput()
-    for version in found.versions { try lines.add(shared.json ? encoder.line(version) : text(version)) }
-    try lines.flush()
+    try StandardOutput.unlessEnded {
+      let encoder = JSONText()
+      var lines = LineOutput()
+      for version in found.versions { try lines.add(shared.json ? encoder.line(version) : text(version)) }
+      try lines.flush()
+    }
     try UnreadableStates.check(found.unreadable, "what they have is not in the list")
     guard !found.versions.isEmpty else {
       throw Failure(ExitStatus.notFound, "No state has a file that matches “\(glob.printable)”.")

@@ -168,11 +168,7 @@ struct ImportCommand: StoreCommand {
       )
     }
     if !shared.json || verbose.isVerbose { nameSkipped(report) }
-    if shared.json {
-      try JSONText.print(report)
-    } else {
-      try print(report)
-    }
+    try StandardOutput.unlessEnded { try print(report) }
     let failedCount = report.skipped.count { $0.isFailure }
     if failedCount > 0 {
       throw Failure(ExitStatus.failed, "\(HumanText.count(failedCount, "file")) could not be imported.")
@@ -193,21 +189,24 @@ struct ImportCommand: StoreCommand {
       }
     }
     let skipped = report.snapshots.flatMap(\.skipped)
-    if shared.json {
-      try JSONText.print(report)
-    } else {
+    if !shared.json {
       for skipped in skipped { StandardError.say("skipped \(skipped.path.printable): \(skipped.reason)") }
-      var facts = FactTable()
-      facts.add("snapshots imported", report.snapshots.count)
-      if report.knownCount > 0 { facts.add("imported before", report.knownCount) }
-      facts.add("new bytes", byteCount: report.newByteCount)
-      facts.add("added to packs", byteCount: report.storedByteCount)
-      try facts.print()
     }
+    try StandardOutput.unlessEnded { try print(report) }
     let failedCount = skipped.count { $0.isFailure }
     if failedCount > 0 {
       throw Failure(ExitStatus.failed, "\(HumanText.count(failedCount, "file")) could not be imported.")
     }
+  }
+
+  private func print(_ report: MigrationReport) throws {
+    if shared.json { return try JSONText.print(report) }
+    var facts = FactTable()
+    facts.add("snapshots imported", report.snapshots.count)
+    if report.knownCount > 0 { facts.add("imported before", report.knownCount) }
+    facts.add("new bytes", byteCount: report.newByteCount)
+    facts.add("added to packs", byteCount: report.storedByteCount)
+    try facts.print()
   }
 
   /// The prefix, with a `/` behind the name of a folder.
@@ -246,6 +245,7 @@ struct ImportCommand: StoreCommand {
   }
 
   private func print(_ report: ImportReport) throws {
+    if shared.json { return try JSONText.print(report) }
     var facts = FactTable()
     facts.add(
       dryRun ? "would import" : "imported",

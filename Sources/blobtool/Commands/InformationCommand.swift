@@ -32,7 +32,9 @@ struct InformationCommand: StoreCommand {
     guard let information = found else {
       throw try await VersionArgument.missing(versionText, of: key.text, in: store)
     }
-    if shared.json { try JSONText.print(information) } else { try print(information) }
+    try StandardOutput.unlessEnded {
+      if shared.json { try JSONText.print(information) } else { try print(information) }
+    }
     try Failure.check(notFollowed: information.unreadable)
   }
 

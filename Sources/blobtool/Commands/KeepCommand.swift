@@ -122,12 +122,14 @@ struct KeepCommand: StoreCommand {
     } else if all {
       add(try await store.trimHistory(of: .all, toArchived: count))
     }
-    if shared.json {
-      try JSONText.print(Output(result: output, isDryRun: dry.isDryRun))
-    } else {
-      try StandardOutput.write(
-        "\(dry.isDryRun ? "Would drop" : "Dropped") \(HumanText.count(output.droppedVersionCount, "version")) of \(HumanText.count(output.keyCount, "key")).\n"
-      )
+    try StandardOutput.unlessEnded {
+      if shared.json {
+        try JSONText.print(Output(result: output, isDryRun: dry.isDryRun))
+      } else {
+        try StandardOutput.write(
+          "\(dry.isDryRun ? "Would drop" : "Dropped") \(HumanText.count(output.droppedVersionCount, "version")) of \(HumanText.count(output.keyCount, "key")).\n"
+        )
+      }
     }
     try MissingKeys.check(missing)
   }
@@ -152,10 +154,13 @@ struct KeepCommand: StoreCommand {
       let known = Set(report.unreadable.map(\.id))
       report.unreadable += part.unreadable.filter { !known.contains($0.id) }
     }
-    if shared.json {
-      try JSONText.print(report)
-      return try check(report, missing)
-    }
+    try StandardOutput.unlessEnded { try print(report) }
+    try UnreadableStates.check(report.unreadable, "no version that they may have was dropped")
+    try MissingKeys.check(missing)
+  }
+
+  private func print(_ report: TreeRetentionReport) throws {
+    if shared.json { return try JSONText.print(report) }
     if dry.isDryRun {
       var lines = LineOutput()
       for decision in report.decisions { try lines.add(text(decision)) }
@@ -164,12 +169,6 @@ struct KeepCommand: StoreCommand {
     try StandardOutput.write(
       "\(dry.isDryRun ? "Would drop" : "Dropped") \(HumanText.count(report.droppedStateCount, "state")) and \(HumanText.count(report.droppedVersionCount, "version")); \(HumanText.count(report.keptStateCount, "state")) \(report.keptStateCount == 1 ? "stays" : "stay").\n"
     )
-    try check(report, missing)
-  }
-
-  private func check(_ report: TreeRetentionReport, _ missing: [String]) throws {
-    try UnreadableStates.check(report.unreadable, "no version that they may have was dropped")
-    try MissingKeys.check(missing)
   }
 
   private func text(_ decision: RetentionDecision) -> String {

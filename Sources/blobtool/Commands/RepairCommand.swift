@@ -32,11 +32,7 @@ struct RepairCommand: StoreCommand {
     let report = try await shared.withProgress { meter in
       try await store.repair(acceptsLosses: acceptLoss, progress: meter.handler)
     }
-    if shared.json {
-      try JSONText.print(report)
-    } else {
-      try print(report)
-    }
+    try StandardOutput.unlessEnded { try print(report) }
     if report.hasLaterRecords {
       throw Failure(
         ExitStatus.damaged, "Damaged packs have records of a later build: repair the store with that build.")
@@ -65,6 +61,7 @@ struct RepairCommand: StoreCommand {
   }
 
   private func print(_ report: RepairReport) throws {
+    if shared.json { return try JSONText.print(report) }
     var lines = LineOutput()
     for damage in report.damaged { try lines.add(damage.text) }
     for pack in report.losses.lostPacks { try lines.add("missing: pack \(pack)") }

@@ -45,10 +45,12 @@ struct ReportCommand: StoreCommand {
         throw error
       }
     }
-    if shared.json {
-      try JSONText.print(report)
-    } else if output == nil {
-      try StandardOutput.write(page())
+    try StandardOutput.unlessEnded {
+      if shared.json {
+        try JSONText.print(report)
+      } else if output == nil {
+        try StandardOutput.write(page())
+      }
     }
     if let first = report.unreadable.first {
       throw Failure(ExitStatus.damaged, "The report is incomplete: \(first) Run `blobtool verify`.")

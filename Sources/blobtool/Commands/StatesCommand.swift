@@ -22,12 +22,13 @@ struct StatesCommand: StoreCommand {
   var isReading: Bool { true }
 
   func perform(on store: BlobStore) async throws {
-    let encoder = JSONText()
-    var lines = LineOutput()
-    for state in try await store.states() where state.prefix.utf8.starts(with: prefix.utf8) {
-      try lines.add(shared.json ? encoder.line(state) : text(state))
+    let states = try await store.states().filter { $0.prefix.utf8.starts(with: prefix.utf8) }
+    try StandardOutput.unlessEnded {
+      let encoder = JSONText()
+      var lines = LineOutput()
+      for state in states { try lines.add(shared.json ? encoder.line(state) : text(state)) }
+      try lines.flush()
     }
-    try lines.flush()
     try UnreadableStates.check(try await store.unreadableStates(), "their prefixes and times are not known")
   }
 

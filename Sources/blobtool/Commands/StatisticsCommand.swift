@@ -21,7 +21,7 @@ struct StatisticsCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let statistics = try await shared.withProgress { try await store.statistics(progress: $0.handler) }
-    try print(statistics, of: store)
+    try StandardOutput.unlessEnded { try print(statistics, of: store) }
     try Failure.check(notFollowed: statistics.unreadable)
   }
 

@@ -45,31 +45,7 @@ struct VerifyCommand: StoreCommand {
         quick ? .structure : blobs ? .blobs : .chunks, share: share?.value, maximumAge: maxAge?.value,
         progress: meter.handler)
     }
-    if shared.json {
-      try JSONText.print(report)
-    } else {
-      try StandardOutput.write(report.damaged.map { $0.text + "\n" }.joined())
-      for ahead in report.versionsAhead {
-        try StandardOutput.write(
-          "ahead of the clock: “\(ahead.key.printable)” version \(ahead.version) "
-            + "has a time more than a day from now\n")
-      }
-      var facts = FactTable()
-      facts.add("blobs", report.blobCount)
-      facts.add("chunks", report.chunkCount)
-      if quick {
-        facts.add("checked", "structure only; no chunk was read")
-      } else {
-        facts.add("checked", byteCount: report.byteCount)
-      }
-      if let share = report.share { facts.add("share", "\(share.number) of \(share.count)") }
-      if let count = report.duePackCount {
-        facts.add("due", "\(HumanText.grouped(count)) of \(HumanText.count(report.packCount, "pack"))")
-      }
-      facts.add("damaged", report.damaged.count)
-      facts.add("time", HumanText.duration(report.duration))
-      try facts.print()
-    }
+    try StandardOutput.unlessEnded { try print(report) }
     if let summary = report.losses.summary {
       throw Failure(
         ExitStatus.damaged,
@@ -82,5 +58,30 @@ struct VerifyCommand: StoreCommand {
         "The store is damaged in \(HumanText.count(report.damaged.count, "place")); `blobtool repair` saves the rest."
       )
     }
+  }
+
+  private func print(_ report: VerificationReport) throws {
+    if shared.json { return try JSONText.print(report) }
+    try StandardOutput.write(report.damaged.map { $0.text + "\n" }.joined())
+    for ahead in report.versionsAhead {
+      try StandardOutput.write(
+        "ahead of the clock: “\(ahead.key.printable)” version \(ahead.version) "
+          + "has a time more than a day from now\n")
+    }
+    var facts = FactTable()
+    facts.add("blobs", report.blobCount)
+    facts.add("chunks", report.chunkCount)
+    if quick {
+      facts.add("checked", "structure only; no chunk was read")
+    } else {
+      facts.add("checked", byteCount: report.byteCount)
+    }
+    if let share = report.share { facts.add("share", "\(share.number) of \(share.count)") }
+    if let count = report.duePackCount {
+      facts.add("due", "\(HumanText.grouped(count)) of \(HumanText.count(report.packCount, "pack"))")
+    }
+    facts.add("damaged", report.damaged.count)
+    facts.add("time", HumanText.duration(report.duration))
+    try facts.print()
   }
 }

@@ -42,7 +42,9 @@ struct WhyCommand: StoreCommand {
         ExitStatus.notFound,
         "There is neither a key nor a blob nor a chunk “\(text.text.printable)” in the store.")
     }
-    if shared.json { try JSONText.print(Output(asked: text.text, usage: usage)) } else { try print(usage) }
+    try StandardOutput.unlessEnded {
+      if shared.json { try JSONText.print(Output(asked: text.text, usage: usage)) } else { try print(usage) }
+    }
     try Failure.check(notFollowed: usage.unreadable)
   }
 

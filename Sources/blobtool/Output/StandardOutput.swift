@@ -15,6 +15,11 @@ enum StandardOutput {
     var text = control + TerminalText.safe(text)
     try text.withUTF8 { try write(UnsafeRawBufferPointer($0)) }
   }
+
+  /// Runs `body`, which prints a result. Goes on if the reader has closed the pipe: the command's verdict is still due.
+  static func unlessEnded(_ body: () throws -> Void) throws {
+    do { try body() } catch is OutputEnded {}
+  }
 }
 
 /// Buffers the lines of a long result.

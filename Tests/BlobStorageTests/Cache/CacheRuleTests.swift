@@ -219,6 +219,34 @@ struct CacheRuleTests {
     #expect(try other.version("n", nil) == nil)
   }
 
+  @Test(
+    "one that was ended, or whose file is damaged, evicts nothing of what it knew for one with another prefix",
+    arguments: [false, true])
+  func otherPrefix(isDamaged: Bool) throws {
+    let place = try CachePlace()
+    var random = SplitMix64(seed: 31)
+    let documents = (1...6).map { "doc/\($0)" }
+    do {
+      let engine = try place.engine()
+      for key in documents { _ = try engine.put(key, .data(random.noise(700_000)), .relaxed) }
+      #expect(try place.cache(engine).statistics().keyCount == documents.count)
+      if isDamaged {
+        try Data("damaged".utf8).write(to: URL(filePath: engine.folder.path.appending("cache").string))
+      } else {
+        #expect(try engine.removeCache())
+      }
+      try engine.close()
+    }
+    let cache = try place.cache(prefix: "cache/")
+    for index in 0..<60 { #expect(try cache.put("k\(index)", random.noise(100_000))) }
+    let keys = try cache.engine.keys("", after: nil, limit: 100).map(\.key)
+    #expect(keys.filter { $0.hasPrefix("doc/") } == documents)
+    let statistics = try cache.statistics()
+    #expect(statistics.keyCount == keys.count - documents.count)
+    #expect(statistics.keyCount > 10 && statistics.counts.evictedCount > 10)
+    #expect(try cache.excess() < 5)
+  }
+
   @Test("its file counts as a whole, and the limits that are known hold beside a damaged one")
   func damagedFile() throws {
     let place = try place(keys: 3)

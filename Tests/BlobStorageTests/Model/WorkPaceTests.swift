@@ -46,6 +46,14 @@ struct WorkPaceTests {
     #expect(pace.secondsLeft(at: now) == nil)
   }
 
+  @Test("a rate is one that an integer holds, whatever lengths are claimed")
+  func bound() {
+    var pace = WorkPace()
+    pace.update(bytes(0, of: .max), at: 0)
+    pace.update(WorkProgress(phase: "importing", doneByteCount: .max, totalByteCount: .max), at: 0.1)
+    #expect(pace.bytesPerSecond.map { Int64($0) } == 9_000_000_000_000_000_000)
+  }
+
   @Test("steady work is estimated to within a twentieth")
   func steady() throws {
     var pace = WorkPace()

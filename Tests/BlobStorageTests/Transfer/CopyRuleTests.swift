@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import BlobStorageTransfer
+import BlobStorageTrees
 import Foundation
 import Synchronization
 import SystemPackage
@@ -317,6 +318,39 @@ struct CopyRuleTests {
     #expect(report.damaged.map(\.key) == (isDropped ? [] : ["bad"]))
     #expect(report.newVersionCount == 1)
     #expect(try target.keys("", after: nil, limit: 9).map(\.key) == ["good"])
+  }
+
+  @Test("is no state that an import records in the source meanwhile, until the next copy")
+  func importedMeanwhile() throws {
+    let (from, to, folder) = (
+      try CopyPlace(isRemote: false), try CopyPlace(isRemote: false), try TemporaryFolder()
+    )
+    try SystemFiles().write([1], to: folder.path.appending("a"))
+    // It tells ten times a second, and a second passes whenever it looks.
+    let seconds = Atomic<Int>(0)
+    let time = PassingTime(
+      now: { Double(seconds.wrappingAdd(1, ordering: .relaxed).newValue) }, wait: { _ in })
+    let (source, target) = (try from.engine(), try to.engine(time: time))
+    _ = try put(source, "k", "value")
+    let options = ImportOptions(prefix: "i/")
+    let first = try #require(try Importer(source, options, nil).run([folder.path.string]).state)
+    try SystemFiles().write([2], to: folder.path.appending("b"))
+    let count = Mutex(0)
+    _ = try Copier(from: source, to: target, CopyOptions()) { _ in
+      let number = count.withLock { count in
+        count += 1
+        return count
+      }
+      // The keys are read by the second time, and the states are not.
+      guard number == 2 else { return }
+      do { _ = try Importer(source, options, nil).run([folder.path.string]) } catch { Issue.record(error) }
+    }.run()
+    #expect(try StateFile(source).states().count == 2)
+    #expect(try StateFile(target).states().map(\.id) == [first.id])
+    #expect(try target.keys("", after: nil, limit: 9).map(\.key) == ["i/a", "k"])
+    try runCopy(source, to: target)
+    #expect(try StateFile(target).states().map(\.id) == StateFile(source).states().map(\.id))
+    #expect(try target.keys("", after: nil, limit: 9).map(\.key) == ["i/a", "i/b", "k"])
   }
 
   @Test("reports its progress, in bytes and keys")
