@@ -32,20 +32,29 @@ package final class BlobSource: Sendable {
     return nil
   }
 
-  /// Where the store has a manifest that is the same as this layout's; nil if it has none, or one that names other chunks.
+  /// Where the store has a manifest that is the same as this layout's; nil if it has none, one that names other chunks, or one
+  /// that cannot be read now.
   ///
-  /// - Complexity: reads the manifest if there is one.
+  /// - Complexity: reads the manifest if there is one. Does not extend the catalog.
   package func place(of layout: BlobLayout) throws(BlobStorageError) -> Place? {
-    guard layout.chunkCount > 1 else { return nil }
-    func current() throws(BlobStorageError) -> Place? {
-      try catalog.read { (view) throws(BlobStorageError) in try view.manifestRow(layout.digest)?.place }
+    guard layout.chunkCount > 1, let (row, pack) = try knownManifest(layout.digest) else { return nil }
+    do throws(BlobStorageError) {
+      guard let file = try packs.file(pack) else { return nil }
+      let known = try readAfresh(layout.digest, row, file, pack)
+      return try known.manifest().payload == layout.manifest().payload ? row.place : nil
+    } catch {
+      guard error.code != .cancelled else { throw error }
+      return nil
     }
-    guard let place = try current(), let found = try unlessCorrupted(try self.layout(layout.digest)),
-      let found, found.chunkCount == layout.chunkCount,
-      try found.manifest().payload == layout.manifest().payload
-    else { return nil }
-    // Else another may have been read.
-    return try place == current() ? place : nil
+  }
+
+  private func knownManifest(_ digest: BlobDigest) throws(BlobStorageError) -> (ManifestRow, PackName)? {
+    try catalog.read { (view) throws(BlobStorageError) in
+      guard let row = try view.manifestRow(digest), let pack = try view.packRow(row.place.pack) else {
+        return nil
+      }
+      return (row, pack.name)
+    }
   }
 
   private func knownLayout(_ digest: BlobDigest) throws(BlobStorageError) -> BlobLayout? {
@@ -96,13 +105,7 @@ package final class BlobSource: Sendable {
   ///
   /// - Throws: `corrupted` when it is damaged or missing.
   func checkKnownCopy(_ digest: BlobDigest) throws(BlobStorageError) {
-    let found = try catalog.read { (transaction) throws(BlobStorageError) -> (ManifestRow, PackName)? in
-      guard let row = try transaction.manifestRow(digest),
-        let pack = try transaction.packRow(row.place.pack)
-      else { return nil }
-      return (row, pack.name)
-    }
-    guard let (row, pack) = found, let file = try packs.file(pack) else {
+    guard let (row, pack) = try knownManifest(digest), let file = try packs.file(pack) else {
       throw BlobStorageError(.corrupted, "The manifest of blob \(digest) is missing.", digest: digest)
     }
     _ = try readAfresh(digest, row, file, pack)
