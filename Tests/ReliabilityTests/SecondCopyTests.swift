@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -41,6 +42,50 @@ struct SecondCopyTests {
     let lab = try Self.store()
     if rebuilds { try lab.forgetCatalog() }
     try lab.session { try Self.check($0) }
+  }
+
+  /// Fails if a pack is scanned for each of its damaged records, or all packs are for those behind a bound.
+  @Test("is looked for a few times, however many records of a pack are damaged")
+  func scans() throws {
+    let lab = try Lab()
+    lab.packByteCountTarget = 8 << 20
+    try lab.session { engine in
+      let items = (0..<300).map { PutItem(key: "k\($0)", data: prose(UInt64($0), 300)) }
+      _ = try engine.put(items, PutOptions())
+    }
+    let path = try #require(try DamageTests.paths(lab).first)
+    let file = try #require(path.lastComponent?.string)
+    let end = try #require(try DamagedRecordTests.records(lab, path).last).upperBound
+    try DamageTests.change(lab, path) { bytes in
+      bytes.replaceSubrange(64..<end, with: [UInt8](repeating: 0, count: end - 64))
+    }
+    let openCount = Mutex(0)
+    try lab.session { engine in
+      var members: [BlobDigest] = []
+      try engine.packs.scan(try #require(PackName(fileName: file))) { record in
+        if record.member != nil, let chunk = record.chunk { members.append(chunk.digest) }
+      }
+      #expect(members.count > 200, "small blobs share frames")
+      let few = ChunkSource(
+        catalog: engine.catalog, packs: engine.packs, codecs: engine.codecs,
+        cache: ChunkCache(byteCountMax: 0),
+        otherCopies: OtherCopies(
+          catalog: engine.catalog, packs: engine.packs, soughtCountMax: 20, memberCountMax: 20),
+        extender: engine.sharing)
+      lab.disk.beforeCalls { call in
+        if call.kind == .open, call.detail.contains(file) { openCount.withLock { $0 += 1 } }
+      }
+      for (source, countMax) in [(engine.chunks, 10), (few, 100)] {
+        openCount.withLock { $0 = 0 }
+        for digest in members {
+          let error = #expect(throws: BlobStorageError.self) { _ = try source.bytes(digest) }
+          #expect(error?.code == .corrupted)
+        }
+        let count = openCount.withLock { $0 }
+        #expect(count <= countMax, "\(members.count) records")
+      }
+      lab.disk.beforeCalls(nil)
+    }
   }
 
   @Test("is not collected while the one that stays is damaged", arguments: [false, true])
