@@ -24,6 +24,8 @@ public enum BlobLimits {
   package static let dropVersionCountMax = 4_096
   /// Bytes of the entries of a commit record, before they are compressed.
   package static let commitRecordByteCountMax = 2 << 20
+  /// Bytes of these entries compressed: what zstd makes of noise. A frame could have any number of empty blocks.
+  package static let commitRecordStoredByteCountMax = 2 << 20 + 8 << 10
   /// Bytes that the entries of a commit record take in memory, about: keys share their beginnings on disk.
   package static let commitRecordMemoryByteCountMax = 8 << 20
   /// Bytes of one pack, footer included. A writer begins a new pack long before.
