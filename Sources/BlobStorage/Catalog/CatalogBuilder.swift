@@ -289,12 +289,15 @@ package struct CatalogBuilder: Sendable {
       return try transaction.addPack(row)
     }
     var batch: [PackRecord] = []
+    var batchByteCount = 0
     let knownByteCount = row.appliedByteCount
     var outcome = try scanner.scan { (record) throws(BlobStorageError) in
       guard record.offset >= row.appliedByteCount else { return }
       batch.append(record)
-      if batch.count >= recordCountOfBatch {
+      batchByteCount += record.memoryByteCount
+      if batch.count >= recordCountOfBatch || batchByteCount >= PackRecord.memoryByteCountOfGroup {
         try apply(&batch, number, &row, in: database)
+        batchByteCount = 0
       }
     }
     try apply(&batch, number, &row, in: database)

@@ -2,7 +2,7 @@
 package struct PackRetraction {
   /// Records that one transaction takes out. Where a full disk has no room for so large a change, it takes fewer.
   private static let recordCountOfBatch = 5_000
-  /// Records that are held in memory at a time.
+  /// Records that are held in memory at a time, about.
   private static let recordCountOfWindow = 1 << 15
 
   private let name: PackName
@@ -120,12 +120,25 @@ package struct PackRetraction {
     repeat {
       // The last ones before `end`. Those before them are found by another look.
       var window: [PackRecord] = []
+      var byteCount = 0
       var count = 0
       _ = try scanner.scan { record in
         guard isIncluded(record) else { return }
-        if count < end { window.append(record) }
         count += 1
-        if window.count == 2 * recordCountOfWindow { window.removeFirst(recordCountOfWindow) }
+        guard count <= end else { return }
+        window.append(record)
+        byteCount += record.memoryByteCount
+        guard
+          window.count == 2 * recordCountOfWindow || byteCount >= 2 * PackRecord.memoryByteCountOfGroup
+        else { return }
+        var removedCount = 0
+        while window.count - removedCount > recordCountOfWindow
+          || byteCount > PackRecord.memoryByteCountOfGroup
+        {
+          byteCount -= window[removedCount].memoryByteCount
+          removedCount += 1
+        }
+        window.removeFirst(removedCount)
       }
       end = min(end, count) - window.count
       if !window.isEmpty { try body(window) }

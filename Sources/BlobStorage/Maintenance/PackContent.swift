@@ -26,7 +26,7 @@ struct PackContent: Sendable {
   private var staying: [(digest: BlobDigest, isManifest: Bool)] = []
   private let weaknesses: Weaknesses
 
-  /// Records that are looked up together.
+  /// Records that are looked up together, at most.
   private static let groupCount = 4_096
 
   /// Looks at the pack `number`.
@@ -45,6 +45,7 @@ struct PackContent: Sendable {
     self.weaknesses = weaknesses
     let going = [try Self.hiddenCopies(row, blobs), gone]
     var group: [PackRecord] = []
+    var groupByteCount = 0
     var ordinal = 0
     func decideGroup() throws(BlobStorageError) {
       let kept = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
@@ -57,6 +58,7 @@ struct PackContent: Sendable {
         return kept
       }
       group.removeAll(keepingCapacity: true)
+      groupByteCount = 0
       if checksCopies, damagedCopy == nil { damagedCopy = try Self.damage(of: staying, blobs) }
       staying.removeAll(keepingCapacity: true)
       for record in kept { try body(record) }
@@ -64,7 +66,10 @@ struct PackContent: Sendable {
     let outcome = try blobs.packs.scan(row.name) { (record) throws(BlobStorageError) in
       recordsByteCount += Int64(record.byteCount)
       group.append(record)
-      if group.count == Self.groupCount { try decideGroup() }
+      groupByteCount += record.memoryByteCount
+      if group.count == Self.groupCount || groupByteCount >= PackRecord.memoryByteCountOfGroup {
+        try decideGroup()
+      }
     }
     if outcome == nil { throw .missing(row.name) }
     try decideGroup()

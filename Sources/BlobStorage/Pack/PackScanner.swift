@@ -26,14 +26,18 @@ package struct PackScanner {
   private let codecs: CodecPool
   private let byteCount: Int64
   private let store: StoreHeader?
+  private let commitMemoryByteCountMax: Int
 
   /// - Parameters:
   ///   - store: the pack's store; without it, a pack with a damaged header cannot be read.
   ///   - end: where to stop, if the rest of the file does not count.
+  ///   - commitMemoryByteCountMax: how much memory a commit may take that is not known to be whole.
   package init(
-    file: any File, name: PackName, codecs: CodecPool, store: StoreHeader? = nil, upTo end: Int64? = nil
+    file: any File, name: PackName, codecs: CodecPool, store: StoreHeader? = nil, upTo end: Int64? = nil,
+    commitMemoryByteCountMax: Int = BlobLimits.commitMemoryByteCountMax
   ) throws(BlobStorageError) {
     self.store = store
+    self.commitMemoryByteCountMax = commitMemoryByteCountMax
     self.file = file
     self.name = name
     self.codecs = codecs
@@ -274,16 +278,21 @@ package struct PackScanner {
     var decoder = decoder(header)
     var (offset, end) = (start, start)
     var held: [PackRecord] = []
+    var heldByteCount = 0
     func handOver() throws(BlobStorageError) {
       for record in held { try body(record) }
       held.removeAll(keepingCapacity: true)
+      heldByteCount = 0
       end = offset
     }
     while offset < byteCount {
       do throws(BlobStorageError) {
         let raw = try wholeRecord(at: offset, &window, readsPayload: false)
         guard raw.end <= byteCount else { return end }
-        held += try raw.records(by: &decoder)
+        let records = try raw.records(by: &decoder)
+        heldByteCount += Self.memoryByteCount(records)
+        guard heldByteCount <= commitMemoryByteCountMax else { return end }
+        held += records
         offset = raw.end
       } catch {
         guard error.code == .corrupted else { throw error }
@@ -306,10 +315,11 @@ package struct PackScanner {
     var recordCount = 0
     // Records from the first of a commit on that goes on: they count once its last is there.
     var held: [PackRecord] = []
+    var heldByteCount = 0
     func handOver() throws(BlobStorageError) {
       for record in held { try body(record) }
       recordCount += held.count
-      held = []
+      (held, heldByteCount) = ([], 0)
     }
     var window = Window(file: file, end: end)
     var decoder = decoder(header)
@@ -328,7 +338,12 @@ package struct PackScanner {
     }
     while offset < end {
       while let copy = copies.first, copy.offset < offset { copies.removeFirst() }
-      if let records = try next(), recordCount + held.count + records.count <= BlobLimits.packRecordCountMax {
+      let found = try next()
+      // In a sealed pack none is held, and behind damage what is held counts in any case.
+      let byteCount = isSealed ? 0 : found.map { Self.memoryByteCount($0) } ?? 0
+      if let records = found, recordCount + held.count + records.count <= BlobLimits.packRecordCountMax,
+        (gapStart == nil ? heldByteCount : 0) + byteCount <= commitMemoryByteCountMax
+      {
         if let start = gapStart {
           gaps.append(start..<offset)
           // A crash leaves nothing behind the tail it tears: this is damage, and what is left of the commit counts.
@@ -337,6 +352,7 @@ package struct PackScanner {
         gapStart = nil
         let isInCommit = !held.isEmpty
         held += records
+        heldByteCount += byteCount
         let last = records[records.endIndex - 1]
         // In a sealed pack every commit is whole.
         if isSealed || !last.continues && (last.endsCommit || !isInCommit) { try handOver() }
@@ -362,6 +378,10 @@ package struct PackScanner {
     return Outcome(
       header: header, isSealed: isSealed, endOffset: endOffset, recordCount: recordCount, gaps: gaps,
       lost: gaps)
+  }
+
+  private static func memoryByteCount(_ records: OneOrMore<PackRecord>) -> Int {
+    records.reduce(0) { $0 + $1.memoryByteCount }
   }
 
   /// How much of the pack was on the medium, by what whole records from `offset` on say.
