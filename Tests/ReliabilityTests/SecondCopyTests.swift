@@ -10,8 +10,8 @@ import Testing
 struct SecondCopyTests {
   static let data = noise(1, 900)
 
-  /// Two packs with the same chunk, the younger copy damaged. The catalog points at the younger.
-  static func store() throws -> Lab {
+  /// Two packs with the same chunk.
+  private static func wholeStore() throws -> Lab {
     let lab = try Lab()
     try lab.session { engine in try lab.put(engine, [("first", data)]) }
     try lab.session { engine in
@@ -23,6 +23,12 @@ struct SecondCopyTests {
       }
       try lab.put(engine, [("second", data)])
     }
+    return lab
+  }
+
+  /// The same, the younger copy damaged. The catalog points at the younger.
+  static func store() throws -> Lab {
+    let lab = try wholeStore()
     for path in try DamageTests.paths(lab) where try DamageTests.holds(lab, path, key: "second") {
       // In the middle of the payload of the pack's first record.
       try DamageTests.change(lab, path) { $0[64 + 300] ^= 1 }
@@ -41,6 +47,29 @@ struct SecondCopyTests {
   func read(rebuilds: Bool) throws {
     let lab = try Self.store()
     if rebuilds { try lab.forgetCatalog() }
+    try lab.session { try Self.check($0) }
+  }
+
+  @Test(
+    "is read when the medium cannot read the one that the catalog knows, or its pack is lost",
+    arguments: [false, true])
+  func gone(isLost: Bool) throws {
+    let lab = try Self.wholeStore()
+    let digest = BlobDigest.of(Self.data)
+    var known: PackName?
+    try lab.session { engine in
+      known = try engine.catalog.read { (view) throws(BlobStorageError) -> PackName? in
+        guard let row = try view.chunkRow(digest) else { return nil }
+        return try view.packRow(row.place.pack)?.name
+      }
+    }
+    let path = LostPackTests.packs.appending(try #require(known).fileName)
+    if isLost {
+      try lab.disk.remove(path)
+    } else {
+      // In the middle of the payload of the pack's first record.
+      try DamageTests.breakMedium(lab, path, 64 + 300..<64 + 301)
+    }
     try lab.session { try Self.check($0) }
   }
 

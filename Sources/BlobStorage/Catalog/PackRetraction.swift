@@ -20,7 +20,8 @@ package struct PackRetraction {
   ///
   /// The pack's row says up to where its records are still in the catalog, so that a crash in between is gone on from.
   ///
-  /// - Throws: `noSpace` when there is no room to take out a single record.
+  /// - Throws: `noSpace` when there is no room to take out a single record; `corrupted` when the medium cannot read
+  ///   which records there are.
   package mutating func run(_ file: any File) throws(BlobStorageError) {
     guard let row = try catalog.packRow(name) else { return }
     let scanner = try packs.scanner(name, file)
@@ -58,9 +59,10 @@ package struct PackRetraction {
   ) throws(BlobStorageError) {
     guard let row = try catalog.packRow(name) else { return try remove() }
     var records: [PackRecord] = []
-    _ = try packs.scanner(name, file).scan { record in
+    let outcome = try packs.scanner(name, file).scan { record in
       if record.offset < row.appliedByteCount { records.append(record) }
     }
+    if let error = outcome.unreadable { throw error }
     try remove()
     try retract(records)
     try forget()
@@ -122,7 +124,7 @@ package struct PackRetraction {
       var window: [PackRecord] = []
       var byteCount = 0
       var count = 0
-      _ = try scanner.scan { record in
+      let outcome = try scanner.scan { record in
         guard isIncluded(record) else { return }
         count += 1
         guard count <= end else { return }
@@ -140,6 +142,7 @@ package struct PackRetraction {
         }
         window.removeFirst(removedCount)
       }
+      if let error = outcome.unreadable { throw error }
       end = min(end, count) - window.count
       if !window.isEmpty { try body(window) }
     } while end > 0

@@ -71,7 +71,7 @@ struct PackContent: Sendable {
         try decideGroup()
       }
     }
-    if outcome == nil { throw .missing(row.name) }
+    try Self.checkWhole(outcome, row)
     try decideGroup()
   }
 
@@ -116,10 +116,17 @@ struct PackContent: Sendable {
       if refs.count == groupCount { try count() }
     }
     try count()
+    try checkWhole(outcome, row)
+    return copies
+  }
+
+  /// - Parameter outcome: of a scan of the pack.
+  /// - Throws: `corrupted` when a record could not be read.
+  static func checkWhole(_ outcome: PackScanner.Outcome?, _ row: PackRow) throws(BlobStorageError) {
     guard let outcome else { throw .missing(row.name) }
     // An older copy of the file was put back, or its end is lost: what the rest was cannot be seen from here.
     let end = outcome.endOffset < row.appliedByteCount ? outcome.endOffset : nil
-    guard let offset = outcome.gaps.first?.lowerBound ?? end else { return copies }
+    guard let offset = outcome.gaps.first?.lowerBound ?? end else { return }
     throw BlobStorageError(
       .corrupted, "Pack \(row.name) is damaged at \(offset).", pack: row.name.description, offset: offset)
   }
