@@ -36,7 +36,7 @@ public final class TestMedium: Sendable {
     set { state.withLock { $0.failsSyncs = newValue } }
   }
 
-  /// Whether reading packs fails: calls throw `io`. What is in memory can still be read.
+  /// Whether reading packs fails: calls throw `corrupted`. What is in memory can still be read.
   public var failsReads: Bool {
     get { state.withLock { $0.failsReads } }
     set { state.withLock { $0.failsReads = newValue } }

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -245,5 +246,158 @@ struct DamageTests {
       try check(changed, "bit \(bit) of byte \(offset) of page \(page)")
     }
     Soak.printCounts("catalogs")
+  }
+
+  // MARK: What the medium cannot read
+
+  /// Has each read of these bytes of a pack fail from now on.
+  static func breakMedium(_ lab: Lab, _ path: FilePath, _ range: Range<Int64>) throws {
+    let name = try #require(path.lastComponent?.string)
+    lab.disk.beforeCalls { (call) throws(BlobStorageError) in
+      guard call.kind == .read, call.detail.contains(name),
+        let bounds = call.detail.split(separator: " ").last?.split(separator: "."),
+        let start = bounds.first.flatMap({ Int64($0) }),
+        let end = bounds.last.flatMap({ Int64($0.drop { $0 == "<" }) }), range.overlaps(start..<end)
+      else { return }
+      throw .systemCall("read", path: path, errno: Errno.ioError.rawValue)
+    }
+  }
+
+  @Test(
+    "a part that the medium cannot read costs what lies there, and nothing else", arguments: [true, false])
+  func unreadable(keepsCatalog: Bool) throws {
+    let lab = try Lab()
+    let keys = ["a", "b", "c", "d"]
+    func value(_ index: Int) -> Data { noise(UInt64(index + 1), 3_000) }
+    try lab.session { engine in
+      for (index, key) in keys.enumerated() { try lab.put(engine, [(key, value(index))]) }
+      try lab.put(engine, [("garbage", noise(9, 3_000))])
+      try lab.delete(engine, ["garbage"])
+    }
+    let path = try #require(try Self.paths(lab).first)
+    let name = try #require(path.lastComponent?.string)
+    let whole = try Self.bytes(lab, path)
+    let place = Int64(try #require(Data(whole).range(of: value(1).prefix(100))).lowerBound)
+    try Self.breakMedium(lab, path, place..<place + 100)
+    if !keepsCatalog { try lab.forgetCatalog() }
+    func checkOthers(_ engine: Engine) throws {
+      for (index, key) in keys.enumerated() where key != "b" {
+        let data = try engine.data(key, nil)
+        #expect(data == value(index), "\(key)")
+      }
+    }
+    try lab.session { engine in
+      let error = #expect(throws: BlobStorageError.self) { _ = try engine.data("b", nil) }
+      #expect(error?.code == .corrupted && error?.key == "b" && error?.path == path.string)
+      #expect(error?.errno == Errno.ioError.rawValue)
+      try checkOthers(engine)
+      let damaged = try engine.verify().damaged
+      #expect(damaged.count == 1 && damaged.first?.keys == ["b"], "\(damaged)")
+      #expect(damaged.first?.reason.contains("The medium cannot read \(path) at ") == true, "\(damaged)")
+      let collected = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+      #expect(!collected.obstacles.isEmpty && collected.freedByteCount == 0)
+      let repaired = try engine.repair()
+      #expect(repaired.setAside.count == 1 && repaired.unreadable.map(\.key) == ["b"])
+      try checkOthers(engine)
+      // What is put again is stored again.
+      _ = try engine.put("b", .data(value(1)), PutOptions())
+      let data = try engine.data("b", nil)
+      #expect(data == value(1))
+    }
+    lab.disk.beforeCalls(nil)
+    let aside = try Self.bytes(lab, FilePath("\(Lab.storePath)/set-aside").appending(name))
+    #expect(aside == whole)
+  }
+
+  /// A writer that was killed has left its pack open.
+  private static func storeOfOpenPack() throws -> Lab {
+    let lab = try Lab()
+    let engine = try lab.open()
+    for number in 0..<12 { try lab.put(engine, [("k\(number)", noise(UInt64(number), 900))]) }
+    lab.restart()
+    return lab
+  }
+
+  /// Fails if a part that cannot be read is taken for a torn tail, or stays damaged for good.
+  @Test("an open pack that the medium cannot read is not cut, and is whole again once it can be read")
+  func unreadableOpenPack() throws {
+    let origin = try Self.storeOfOpenPack()
+    let path = try #require(try Self.paths(origin).first)
+    let whole = try Self.bytes(origin, path)
+    let last = Int64(try #require(Data(whole).range(of: noise(11, 900).prefix(100))).lowerBound)
+    for (range, readable) in [(0..<Int64.max, []), (4_096..<8_192, [0, 11]), (last..<last + 1, [0, 5])]
+      as [(Range<Int64>, [Int])]
+    {
+      for keepsCatalog in [true, false] {
+        let (lab, moment) = (try origin.copy(), "\(range), catalog kept: \(keepsCatalog)")
+        if !keepsCatalog { try lab.forgetCatalog() }
+        try Self.breakMedium(lab, path, range)
+        try lab.session { engine in
+          for number in readable {
+            let data = try engine.data("k\(number)", nil)
+            #expect(data == noise(UInt64(number), 900), "k\(number), \(moment)")
+          }
+          let collected = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+          #expect(!collected.obstacles.isEmpty && collected.freedByteCount == 0, "\(moment)")
+        }
+        lab.disk.beforeCalls(nil)
+        #expect(try Self.bytes(lab, path) == whole, "\(moment)")
+        try lab.session { engine in
+          for number in 0..<12 {
+            let data = try engine.data("k\(number)", nil)
+            #expect(data == noise(UInt64(number), 900), "k\(number), \(moment)")
+          }
+          let (damaged, losses) = (try engine.verify().damaged, try engine.losses())
+          #expect(damaged == [] && losses.isEmpty, "\(moment)")
+          #expect(try engine.collectGarbage().obstacles == [], "\(moment)")
+        }
+      }
+    }
+  }
+
+  /// Fails if gc takes records that it cannot read any more for garbage.
+  @Test("a medium that fails in the middle of a collection costs nothing")
+  func unreadableMeanwhile() throws {
+    let origin = try Lab()
+    try origin.session { engine in
+      for number in 0..<4 { try origin.put(engine, [("k\(number)", noise(UInt64(number), 900))]) }
+    }
+    try origin.session { try origin.delete($0, ["k1", "k2"]) }
+    var number = 0
+    while true {
+      number += Soak.isOn ? 1 : 7
+      let lab = try origin.copy()
+      let engine = try lab.open()
+      let rest = Mutex(number)
+      lab.disk.beforeCalls { (call) throws(BlobStorageError) in
+        guard call.kind == .read, call.detail.contains("/packs/") else { return }
+        let isBroken = rest.withLock { rest in
+          rest -= 1
+          return rest < 0
+        }
+        if isBroken { throw .systemCall("read", path: "pack", errno: Errno.ioError.rawValue) }
+      }
+      do { _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)) } catch {
+        // An error is an answer.
+      }
+      lab.disk.beforeCalls(nil)
+      try engine.close()
+      for forgets in [false, true] {
+        if forgets { try lab.forgetCatalog() }
+        try lab.session { engine in
+          for kept in [0, 3] {
+            let data = try engine.data("k\(kept)", nil)
+            #expect(data == noise(UInt64(kept), 900), "k\(kept), read \(number)")
+          }
+          let found = try engine.keys("", after: nil, limit: 9).map(\.key)
+          #expect(found == ["k0", "k3"], "read \(number)")
+          let damaged = try engine.verify().damaged
+          #expect(damaged == [], "read \(number)")
+        }
+      }
+      if rest.withLock({ $0 >= 0 }) { break }
+      guard number < 2_000 else { throw Broken("a collection reads \(number) times") }
+    }
+    #expect(number > 20)
   }
 }

@@ -416,6 +416,46 @@ struct HostileTests {
     try engine.close()
   }
 
+  /// Fails if the record becomes part of the footer that recovery writes: no block may be so long.
+  @Test("with an open pack that ends with the longest commit record of a single drop is opened without that")
+  func longCommit() throws {
+    let lab = try Lab()
+    let folder = StoreFolder(FilePath(Lab.storePath), files: lab.disk)
+    let name = PackName(writer: 0xbad, sequence: 1)
+    let header = PackHeader(
+      name: name, storeID: try folder.readHeader().storeID, digestAlgorithm: .blake3, created: 1 << 40)
+    let writer = try PackWriter(
+      header: header,
+      backend: FolderBackend(folder: folder.packs, asideFolder: folder.aside, files: lab.disk),
+      codecs: CodecPool())
+    let plain: [UInt8] = [1]
+    let digest = BlobDigest.of(plain)
+    _ = try writer.append(
+      .chunk(ChunkRecord(digest: digest, plainByteCount: 1, codecNumber: 0)), payload: plain.span.bytes)
+    _ = try writer.append(Self.ref("k", digest, byteCount: 1).content)
+    try writer.flush()
+    // A zstd frame of empty blocks, and one with the drop.
+    let drop: [UInt8] = [0x80, 1, 97, 1, 0, 1, 1, 0]
+    var payload: [UInt8] = [1, UInt8(drop.count), 0x28, 0xb5, 0x2f, 0xfd, 0, 0]
+    payload += [UInt8](repeating: 0, count: 3 * 2_796_196)
+    payload += [UInt8(drop.count << 3 | 1), 0, 0]
+    payload += drop
+    #expect(payload.count == BlobLimits.recordPayloadByteCountMax - 1)
+    let record = RecordHeader(type: .commit, metaByteCount: 0, payloadByteCount: payload.count)
+    var bytes = record.encoded(meta: [], pack: name, offset: writer.byteCount)
+    let checksum = RecordHeader.payloadChecksum(
+      payload.span.bytes, continuing: bytes.withUnsafeBytes { record.writtenChecksum($0) })
+    bytes += payload
+    withUnsafeBytes(of: checksum.littleEndian) { bytes += $0 }
+    try bytes.withUnsafeBytes { try writer.file.write($0, at: writer.byteCount) }
+    writer.file.close()
+    try lab.session { engine in
+      let data = try engine.data("k", nil)
+      #expect(data == Data(plain))
+    }
+    try Self.use(lab)
+  }
+
   @Test("with bases in a circle, and bases of bases, ends")
   func circles() throws {
     let lab = try Lab()

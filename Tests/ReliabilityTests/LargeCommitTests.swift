@@ -36,6 +36,36 @@ struct LargeCommitTests {
     }
   }
 
+  @Test("or many small ones end a pack, which is whole, at a number of records")
+  func recordCount() throws {
+    let lab = try Lab()
+    var environment = lab.environment(lab.disk.process())
+    environment.packRecordCountTarget = 50
+    let engine = try Engine(
+      path: Lab.storePath, configuration: StoreConfiguration(threadCount: 1), environment: environment)
+    // Two records each.
+    for number in 0..<100 {
+      _ = try engine.put("k\(number)", .data(noise(UInt64(number), 40)), PutOptions(durability: .relaxed))
+    }
+    _ = try engine.delete((0..<50).map { "k\($0)" }, .durable)
+    try engine.close()
+    for forgets in [false, true] {
+      if forgets { try lab.forgetCatalog() }
+      try lab.session { engine in
+        let rows = try engine.catalog.packRows().map(\.row)
+        #expect(rows.count >= 4 && rows.allSatisfy { $0.recordCount <= 100 }, "\(rows.map(\.recordCount))")
+        for row in rows {
+          let scanned = try engine.packs.scan(row.name) { _ in }
+          #expect(scanned?.isSealed == true && scanned?.gaps == [])
+        }
+        let damaged = try engine.verify().damaged
+        #expect(damaged == [])
+        let keys = try engine.keys("", after: nil, limit: 200).map(\.key)
+        #expect(Set(keys) == Set((50..<100).map { "k\($0)" }))
+      }
+    }
+  }
+
   @Test("stores all or nothing", .enabled(if: Soak.isOn), arguments: [800_000, 1_700_000])
   func tinyItems(count: Int) throws {
     let folder = FilePath(FileManager.default.temporaryDirectory.path)

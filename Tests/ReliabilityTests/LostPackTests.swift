@@ -139,6 +139,38 @@ struct LostPackTests {
     }
   }
 
+  /// Fails if gc takes a pack by the records that are left of it.
+  @Test("gc leaves a sealed pack alone that was cut beside its catalog, and it is whole once it is put back")
+  func cutShortBesideCatalog() throws {
+    let everything = GarbageCollectionOptions(minimumGarbageShare: 0)
+    let whole = try Self.store()
+    try whole.session { _ in }
+    for name in try Self.names(whole) {
+      let path = Self.packs.appending(name)
+      // gc does not look at a pack without garbage.
+      if try DamageTests.holds(whole, path, key: "c") { continue }
+      let bytes = try DamageTests.bytes(whole, path)
+      for end in try DamagedRecordTests.records(whole, path).map(\.lowerBound) {
+        let lab = try whole.copy()
+        try DamageTests.change(lab, path) { $0 = Array(bytes.prefix(end)) }
+        try lab.session { (engine) throws in
+          let report = try engine.collectGarbage(everything)
+          #expect(!report.obstacles.isEmpty && report.freedByteCount == 0, "\(name) cut at \(end)")
+        }
+        #expect(try DamageTests.bytes(lab, path).count == end)
+        try DamageTests.change(lab, path) { $0 = bytes }
+        try lab.session { (engine) throws in
+          #expect(try engine.data("a", nil) == noise(4, 400))
+          #expect(try engine.data("c", nil) == noise(5, 300))
+          #expect(try engine.version("b", nil) == nil)
+          #expect(try engine.verify().damaged == [])
+          let report = try engine.collectGarbage(everything)
+          #expect(report.obstacles == [] && report.freedByteCount > 0, "\(name) put back")
+        }
+      }
+    }
+  }
+
   @Test("A removed pack that is put back brings nothing back", arguments: [true, false])
   func putBack(keepsCatalog: Bool) throws {
     let lab = try Lab()

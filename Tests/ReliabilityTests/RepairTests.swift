@@ -191,6 +191,37 @@ struct RepairTests {
     return interruption
   }
 
+  /// Fails if the pack is set aside under the hands of its writer.
+  @Test("is refused while another process writes to it, and saves all that is whole once that has ended")
+  func besideWriter() throws {
+    let lab = try Lab()
+    let (writer, other) = (try lab.open(), try lab.open())
+    func put(_ number: Int) throws {
+      _ = try writer.put("k\(number)", .data(noise(UInt64(number), 200)), PutOptions())
+    }
+    for number in 0..<5 { try put(number) }
+    let name = try #require(try LostPackTests.names(lab).first)
+    // Later records say that it had been synced.
+    try Self.damage(lab, name, noise(0, 200))
+    let error = #expect(throws: BlobStorageError.self) { _ = try other.repair() }
+    #expect(error?.code == .busy && error?.pack == String(name.dropLast(5)), "\(String(describing: error))")
+    #expect(try lab.disk.status(of: FilePath("\(Lab.storePath)/set-aside")) == nil)
+    for number in 5..<8 { try put(number) }
+    try writer.close()
+    func check(_ engine: Engine, _ moment: String) throws {
+      for number in 1..<8 {
+        let data = try engine.data("k\(number)", nil)
+        #expect(data == noise(UInt64(number), 200), "k\(number), \(moment)")
+      }
+    }
+    let report = try other.repair()
+    #expect(report.setAside.count == 1 && report.unreadable.map(\.key) == ["k0"])
+    try check(other, "repaired")
+    try other.close()
+    try lab.forgetCatalog()
+    try lab.session { try check($0, "without the catalog") }
+  }
+
   /// A pack with a chunk that `k` needs and a record of a later build, which may be skipped.
   private static func laterStore(_ data: Data) throws -> (lab: Lab, name: String) {
     let lab = try Lab()

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -9,8 +10,8 @@ import Testing
 struct SecondCopyTests {
   static let data = noise(1, 900)
 
-  /// Two packs with the same chunk, the younger copy damaged. The catalog points at the younger.
-  static func store() throws -> Lab {
+  /// Two packs with the same chunk.
+  private static func wholeStore() throws -> Lab {
     let lab = try Lab()
     try lab.session { engine in try lab.put(engine, [("first", data)]) }
     try lab.session { engine in
@@ -22,6 +23,12 @@ struct SecondCopyTests {
       }
       try lab.put(engine, [("second", data)])
     }
+    return lab
+  }
+
+  /// The same, the younger copy damaged. The catalog points at the younger.
+  static func store() throws -> Lab {
+    let lab = try wholeStore()
     for path in try DamageTests.paths(lab) where try DamageTests.holds(lab, path, key: "second") {
       // In the middle of the payload of the pack's first record.
       try DamageTests.change(lab, path) { $0[64 + 300] ^= 1 }
@@ -41,6 +48,73 @@ struct SecondCopyTests {
     let lab = try Self.store()
     if rebuilds { try lab.forgetCatalog() }
     try lab.session { try Self.check($0) }
+  }
+
+  @Test(
+    "is read when the medium cannot read the one that the catalog knows, or its pack is lost",
+    arguments: [false, true])
+  func gone(isLost: Bool) throws {
+    let lab = try Self.wholeStore()
+    let digest = BlobDigest.of(Self.data)
+    var known: PackName?
+    try lab.session { engine in
+      known = try engine.catalog.read { (view) throws(BlobStorageError) -> PackName? in
+        guard let row = try view.chunkRow(digest) else { return nil }
+        return try view.packRow(row.place.pack)?.name
+      }
+    }
+    let path = LostPackTests.packs.appending(try #require(known).fileName)
+    if isLost {
+      try lab.disk.remove(path)
+    } else {
+      // In the middle of the payload of the pack's first record.
+      try DamageTests.breakMedium(lab, path, 64 + 300..<64 + 301)
+    }
+    try lab.session { try Self.check($0) }
+  }
+
+  /// Fails if a pack is scanned for each of its damaged records, or all packs are for those behind a bound.
+  @Test("is looked for a few times, however many records of a pack are damaged")
+  func scans() throws {
+    let lab = try Lab()
+    lab.packByteCountTarget = 8 << 20
+    try lab.session { engine in
+      let items = (0..<300).map { PutItem(key: "k\($0)", data: prose(UInt64($0), 300)) }
+      _ = try engine.put(items, PutOptions())
+    }
+    let path = try #require(try DamageTests.paths(lab).first)
+    let file = try #require(path.lastComponent?.string)
+    let end = try #require(try DamagedRecordTests.records(lab, path).last).upperBound
+    try DamageTests.change(lab, path) { bytes in
+      bytes.replaceSubrange(64..<end, with: [UInt8](repeating: 0, count: end - 64))
+    }
+    let openCount = Mutex(0)
+    try lab.session { engine in
+      var members: [BlobDigest] = []
+      try engine.packs.scan(try #require(PackName(fileName: file))) { record in
+        if record.member != nil, let chunk = record.chunk { members.append(chunk.digest) }
+      }
+      #expect(members.count > 200, "small blobs share frames")
+      let few = ChunkSource(
+        catalog: engine.catalog, packs: engine.packs, codecs: engine.codecs,
+        cache: ChunkCache(byteCountMax: 0),
+        otherCopies: OtherCopies(
+          catalog: engine.catalog, packs: engine.packs, soughtCountMax: 20, memberCountMax: 20),
+        extender: engine.sharing)
+      lab.disk.beforeCalls { call in
+        if call.kind == .open, call.detail.contains(file) { openCount.withLock { $0 += 1 } }
+      }
+      for (source, countMax) in [(engine.chunks, 10), (few, 100)] {
+        openCount.withLock { $0 = 0 }
+        for digest in members {
+          let error = #expect(throws: BlobStorageError.self) { _ = try source.bytes(digest) }
+          #expect(error?.code == .corrupted)
+        }
+        let count = openCount.withLock { $0 }
+        #expect(count <= countMax, "\(members.count) records")
+      }
+      lab.disk.beforeCalls(nil)
+    }
   }
 
   @Test("is not collected while the one that stays is damaged", arguments: [false, true])

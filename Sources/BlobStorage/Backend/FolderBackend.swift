@@ -78,7 +78,10 @@ package struct FolderBackend: Backend {
 
   /// Opens the file of a pack; nil if there is none, or something else has its name.
   private func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> (any File)? {
-    do throws(BlobStorageError) { return try files.openIfThere(path, intent) } catch {
+    do throws(BlobStorageError) {
+      guard let file = try files.openIfThere(path, intent) else { return nil }
+      return PackFile(file)
+    } catch {
       guard let status = try files.status(of: path), status.kind != .regular else { throw error }
       return nil
     }

@@ -291,8 +291,8 @@ extension StoreFolder {
       // A collection may have removed it meanwhile.
       guard let file = try files.openIfThere(packs.entry(name), .read) else { continue }
       defer { file.close() }
-      let bytes = try file.bytesThere(at: 0, PackHeader.byteCount)
-      guard let header = bytes.withUnsafeBytes({ (raw) -> PackHeader? in try? PackHeader(raw) }),
+      let bytes = try unlessCorrupted(try PackFile(file).bytesThere(at: 0, PackHeader.byteCount))
+      guard let header = bytes?.withUnsafeBytes({ (raw) -> PackHeader? in try? PackHeader(raw) }),
         header.name == pack
       else { continue }
       guard let known = oldest else {

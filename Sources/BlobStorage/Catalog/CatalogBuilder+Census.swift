@@ -68,7 +68,8 @@ extension CatalogBuilder {
         return false
       }
       let outcome = try scanner.scan { _ in }
-      return outcome.endOffset < sealedAt
+      // What the medium cannot read may be there.
+      return outcome.endOffset < sealedAt && outcome.unreadable == nil
     } catch {
       guard error.code == .corrupted else { throw error }
       return true

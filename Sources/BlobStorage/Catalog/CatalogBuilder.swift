@@ -103,6 +103,10 @@ package struct CatalogBuilder: Sendable {
     if let found = known.values.first(where: { $0.isLost && present.contains($0.name) }) {
       throw BlobStorageError(.catalogDamaged, "Pack \(found.name) was lost and is there again.")
     }
+    for name in names.live where known[name]?.isUnreadable == true {
+      guard try isReadable(name) else { continue }
+      throw BlobStorageError(.catalogDamaged, "Pack \(name) could not be read and can be read again.")
+    }
     if weaknesses.contains(.skipsRecovery) { return }
     let open = names.live.filter { known[$0].map { !$0.isSealed } ?? true }
     if open.isEmpty { return }
@@ -117,6 +121,14 @@ package struct CatalogBuilder: Sendable {
         try recover(name, file, into: database)
       }
     }
+  }
+
+  /// Whether the medium can read all of a pack of which it could not read a part.
+  private func isReadable(_ name: PackName) throws(BlobStorageError) -> Bool {
+    guard let file = try backend.openPack(name) else { return false }
+    defer { file.close() }
+    let scanner = try PackScanner(file: file, name: name, codecs: codecs, store: store)
+    return try unlessCorrupted(try scanner.scan({ _ in }).unreadable == nil) ?? false
   }
 
   private func add(
@@ -188,7 +200,7 @@ package struct CatalogBuilder: Sendable {
       }
       // All records have been applied; the rest can wait for the next opening. Discarding the catalog here would also
       // discard the note of the failed sync.
-      guard error.code == .noSpace || error.code == .readOnly || error.code == .poisoned else { throw error }
+      guard [.noSpace, .readOnly, .poisoned, .corrupted].contains(error.code) else { throw error }
       logger.warning("Pack \(name) could not be ended.", metadata: ["reason": "\(error.message)"])
     }
   }
@@ -212,7 +224,7 @@ package struct CatalogBuilder: Sendable {
   ///
   /// What was not synced reaches the medium in any order. Behind the first hole records may need others that are
   /// missing, so none of them counts. A hole in what was synced is damage, and what is whole behind it stays: commit
-  /// records say how much was synced when they were written.
+  /// records say how much was synced when they were written. What the medium cannot read is damage, too.
   private func tornTail(
     _ name: PackName, _ file: any File, _ database: Database
   ) throws(BlobStorageError) -> Int64? {
@@ -222,7 +234,8 @@ package struct CatalogBuilder: Sendable {
       let outcome = try scanner.scan { (record) in
         syncedByteCount = max(syncedByteCount, record.syncedByteCount)
       }
-      guard !outcome.isSealed, let hole = outcome.gaps.first(where: { $0.lowerBound >= syncedByteCount })
+      guard !outcome.isSealed, outcome.unreadable == nil,
+        let hole = outcome.gaps.first(where: { $0.lowerBound >= syncedByteCount })
       else {
         return nil
       }
@@ -290,12 +303,15 @@ package struct CatalogBuilder: Sendable {
       return try transaction.addPack(row)
     }
     var batch: [PackRecord] = []
+    var batchByteCount = 0
     let knownByteCount = row.appliedByteCount
     var outcome = try scanner.scan { (record) throws(BlobStorageError) in
       guard record.offset >= row.appliedByteCount else { return }
       batch.append(record)
-      if batch.count >= recordCountOfBatch {
+      batchByteCount += record.memoryByteCount
+      if batch.count >= recordCountOfBatch || batchByteCount >= PackRecord.memoryByteCountOfGroup {
         try apply(&batch, number, &row, in: database)
+        batchByteCount = 0
       }
     }
     try apply(&batch, number, &row, in: database)
@@ -306,6 +322,7 @@ package struct CatalogBuilder: Sendable {
     }
     row.isSealed = notesSeal && outcome.isSealed || !outcome.gaps.isEmpty
     row.isDamaged = !outcome.gaps.isEmpty
+    row.isUnreadable = row.isDamaged && outcome.unreadable != nil
     // What this catalog has had before is not lost.
     if outcome.lost.contains(where: { $0.upperBound > knownByteCount }) { row.hasLostRecords = true }
     // A readable footer need not be synced: a put that shares something here syncs first.

@@ -2,7 +2,7 @@
 package struct PackRetraction {
   /// Records that one transaction takes out. Where a full disk has no room for so large a change, it takes fewer.
   private static let recordCountOfBatch = 5_000
-  /// Records that are held in memory at a time.
+  /// Records that are held in memory at a time, about.
   private static let recordCountOfWindow = 1 << 15
 
   private let name: PackName
@@ -20,7 +20,8 @@ package struct PackRetraction {
   ///
   /// The pack's row says up to where its records are still in the catalog, so that a crash in between is gone on from.
   ///
-  /// - Throws: `noSpace` when there is no room to take out a single record.
+  /// - Throws: `noSpace` when there is no room to take out a single record; `corrupted` when the medium cannot read
+  ///   which records there are.
   package mutating func run(_ file: any File) throws(BlobStorageError) {
     guard let row = try catalog.packRow(name) else { return }
     let scanner = try packs.scanner(name, file)
@@ -58,9 +59,10 @@ package struct PackRetraction {
   ) throws(BlobStorageError) {
     guard let row = try catalog.packRow(name) else { return try remove() }
     var records: [PackRecord] = []
-    _ = try packs.scanner(name, file).scan { record in
+    let outcome = try packs.scanner(name, file).scan { record in
       if record.offset < row.appliedByteCount { records.append(record) }
     }
+    if let error = outcome.unreadable { throw error }
     try remove()
     try retract(records)
     try forget()
@@ -120,13 +122,27 @@ package struct PackRetraction {
     repeat {
       // The last ones before `end`. Those before them are found by another look.
       var window: [PackRecord] = []
+      var byteCount = 0
       var count = 0
-      _ = try scanner.scan { record in
+      let outcome = try scanner.scan { record in
         guard isIncluded(record) else { return }
-        if count < end { window.append(record) }
         count += 1
-        if window.count == 2 * recordCountOfWindow { window.removeFirst(recordCountOfWindow) }
+        guard count <= end else { return }
+        window.append(record)
+        byteCount += record.memoryByteCount
+        guard
+          window.count == 2 * recordCountOfWindow || byteCount >= 2 * PackRecord.memoryByteCountOfGroup
+        else { return }
+        var removedCount = 0
+        while window.count - removedCount > recordCountOfWindow
+          || byteCount > PackRecord.memoryByteCountOfGroup
+        {
+          byteCount -= window[removedCount].memoryByteCount
+          removedCount += 1
+        }
+        window.removeFirst(removedCount)
       }
+      if let error = outcome.unreadable { throw error }
       end = min(end, count) - window.count
       if !window.isEmpty { try body(window) }
     } while end > 0

@@ -46,6 +46,8 @@ package struct PackRow: Hashable, Sendable, TableValue {
   package var isLost = false
   /// Records are missing here that neither copy in the pack has: refs and drops of unknown keys may be among them.
   package var hasLostRecords = false
+  /// The medium could not read a part of it: the next opening tries again.
+  package var isUnreadable = false
   /// Records up to here are in the catalog.
   package var appliedByteCount = Int64(PackHeader.byteCount)
   package var recordCount = 0
@@ -73,7 +75,7 @@ package struct PackRow: Hashable, Sendable, TableValue {
     filler.integer(created)
     filler.integer(state.rawValue)
     var flags: UInt8 = (isSealed ? 1 : 0) | (isDamaged ? 2 : 0) | (isPoisoned ? 4 : 0)
-    flags |= (isLost ? 8 : 0) | (hasLostRecords ? 16 : 0)
+    flags |= (isLost ? 8 : 0) | (hasLostRecords ? 16 : 0) | (isUnreadable ? 32 : 0)
     filler.integer(flags)
     filler.integer(appliedByteCount)
     filler.integer(UInt32(recordCount))
@@ -96,6 +98,7 @@ package struct PackRow: Hashable, Sendable, TableValue {
     isPoisoned = flags & 4 != 0
     isLost = flags & 8 != 0
     hasLostRecords = flags & 16 != 0
+    isUnreadable = flags & 32 != 0
     appliedByteCount = try reader.integer()
     recordCount = Int(try reader.integer(UInt32.self))
     durableByteCount = try reader.integer()

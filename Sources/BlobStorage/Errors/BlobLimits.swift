@@ -24,6 +24,8 @@ public enum BlobLimits {
   package static let dropVersionCountMax = 4_096
   /// Bytes of the entries of a commit record, before they are compressed.
   package static let commitRecordByteCountMax = 2 << 20
+  /// Bytes of these entries compressed: what zstd makes of noise. A frame could have any number of empty blocks.
+  package static let commitRecordStoredByteCountMax = 2 << 20 + 8 << 10
   /// Bytes that the entries of a commit record take in memory, about: keys share their beginnings on disk.
   package static let commitRecordMemoryByteCountMax = 8 << 20
   /// Bytes of one pack, footer included. A writer begins a new pack long before.
@@ -35,6 +37,9 @@ public enum BlobLimits {
   /// Bytes of a commit's records that its pack's footer repeats: with those of the records before, and of chunks that
   /// other threads append meanwhile, they have to fit in one footer.
   package static let commitListedByteCountMax = 160 << 20
+  /// Bytes that the refs and drops of one commit take in memory, about. A ref with a key of one byte takes nearly six
+  /// times as many as it counts for in ``commitListedByteCountMax``.
+  package static let commitMemoryByteCountMax = 1 << 30
   /// Bytes of a footer, before and after encoding.
   package static let footerByteCountMax = 256 << 20
   /// Records in one pack, each entry of a commit record and each member of a frame for one.

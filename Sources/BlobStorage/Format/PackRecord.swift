@@ -105,6 +105,9 @@ package struct PackRecord: Sendable {
     }
   }
 
+  /// Bytes in memory, about, at which a group of records ends: compressed refs and drops take little room on disk.
+  static let memoryByteCountOfGroup = 64 << 20
+
   /// Bytes in memory, about.
   var memoryByteCount: Int { content.entry?.memoryByteCount ?? 128 }
 

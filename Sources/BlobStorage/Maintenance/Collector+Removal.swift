@@ -278,7 +278,7 @@ extension Collector {
       try body(record, Place(pack: candidate.number, offset: record.offset, ordinal: ordinal))
       ordinal += 1
     }
-    if outcome == nil { throw .missing(candidate.row.name) }
+    try PackContent.checkWhole(outcome, candidate.row)
   }
 
   /// Marks the bases of all chunks in packs that were not sealed when marking began.
@@ -290,9 +290,10 @@ extension Collector {
     if engine.weaknesses.contains(.forgetsNewBases) { return }
     for (number, row) in try engine.catalog.packRows() where !sealed.contains(number) {
       var bases: Set<BlobDigest> = []
-      try engine.packs.scan(row.name) { record in
+      let outcome = try engine.packs.scan(row.name) { record in
         if case .chunk(let chunk) = record.content, let base = chunk.base { bases.insert(base) }
       }
+      if let error = outcome?.unreadable { throw error }
       try marker.markChunks(Array(bases))
     }
   }

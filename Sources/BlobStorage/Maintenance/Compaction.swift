@@ -249,6 +249,12 @@ enum Retirement {
     do throws(BlobStorageError) {
       try engine.folder.withReserve { () throws(BlobStorageError) in try retraction.run(file) }
     } catch {
+      if error.isUnreadable {
+        // Which records it has is not known any more: the catalog is made anew without it.
+        file.close()
+        try remove()
+        return try engine.catalog.rebuild(because: nil)
+      }
       guard error.code == .noSpace else { throw error }
       return try retraction.run(file) { () throws(BlobStorageError) in
         file.close()

@@ -26,7 +26,7 @@ struct PackContent: Sendable {
   private var staying: [(digest: BlobDigest, isManifest: Bool)] = []
   private let weaknesses: Weaknesses
 
-  /// Records that are looked up together.
+  /// Records that are looked up together, at most.
   private static let groupCount = 4_096
 
   /// Looks at the pack `number`.
@@ -45,6 +45,7 @@ struct PackContent: Sendable {
     self.weaknesses = weaknesses
     let going = [try Self.hiddenCopies(row, blobs), gone]
     var group: [PackRecord] = []
+    var groupByteCount = 0
     var ordinal = 0
     func decideGroup() throws(BlobStorageError) {
       let kept = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
@@ -57,6 +58,7 @@ struct PackContent: Sendable {
         return kept
       }
       group.removeAll(keepingCapacity: true)
+      groupByteCount = 0
       if checksCopies, damagedCopy == nil { damagedCopy = try Self.damage(of: staying, blobs) }
       staying.removeAll(keepingCapacity: true)
       for record in kept { try body(record) }
@@ -64,9 +66,12 @@ struct PackContent: Sendable {
     let outcome = try blobs.packs.scan(row.name) { (record) throws(BlobStorageError) in
       recordsByteCount += Int64(record.byteCount)
       group.append(record)
-      if group.count == Self.groupCount { try decideGroup() }
+      groupByteCount += record.memoryByteCount
+      if group.count == Self.groupCount || groupByteCount >= PackRecord.memoryByteCountOfGroup {
+        try decideGroup()
+      }
     }
-    if outcome == nil { throw .missing(row.name) }
+    try Self.checkWhole(outcome, row)
     try decideGroup()
   }
 
@@ -111,10 +116,17 @@ struct PackContent: Sendable {
       if refs.count == groupCount { try count() }
     }
     try count()
+    try checkWhole(outcome, row)
+    return copies
+  }
+
+  /// - Parameter outcome: of a scan of the pack.
+  /// - Throws: `corrupted` when a record could not be read.
+  static func checkWhole(_ outcome: PackScanner.Outcome?, _ row: PackRow) throws(BlobStorageError) {
     guard let outcome else { throw .missing(row.name) }
     // An older copy of the file was put back, or its end is lost: what the rest was cannot be seen from here.
     let end = outcome.endOffset < row.appliedByteCount ? outcome.endOffset : nil
-    guard let offset = outcome.gaps.first?.lowerBound ?? end else { return copies }
+    guard let offset = outcome.gaps.first?.lowerBound ?? end else { return }
     throw BlobStorageError(
       .corrupted, "Pack \(row.name) is damaged at \(offset).", pack: row.name.description, offset: offset)
   }

@@ -28,7 +28,7 @@ struct PackVerifier {
     static func missing(_ pack: PackName) -> Outcome { Outcome(findings: [.missing(pack)]) }
   }
 
-  /// Records of a pack that are held in memory at a time.
+  /// Records of a pack that are held in memory at a time, at most.
   private static let recordCountOfGroup = 1 << 15
 
   let blobs: BlobSource
@@ -75,14 +75,17 @@ struct PackVerifier {
   ) throws(BlobStorageError) {
     let scanner = try blobs.packs.scanner(row.name, file)
     var records: [PackRecord] = []
+    var memoryByteCount = 0
     let scanned = try scanner.scan { (record) throws(BlobStorageError) in
       if case .skipped = record.content { outcome.hasUnknownRecords = true }
       // A living writer's last records may not be in the catalog yet.
       guard record.offset < row.appliedByteCount || row.isSealed else { return }
       records.append(record)
-      if records.count == Self.recordCountOfGroup {
+      memoryByteCount += record.memoryByteCount
+      if records.count == Self.recordCountOfGroup || memoryByteCount >= PackRecord.memoryByteCountOfGroup {
         try read(records, file, progress)
         records.removeAll(keepingCapacity: true)
+        memoryByteCount = 0
       }
     }
     try read(records, file, progress)

@@ -27,7 +27,7 @@ package enum PackRecovery {
       let bytes = try file.bytes(at: last.range.lowerBound, byteCount, pack: name)
       try writer.list(header, bytes.span.bytes.extracting(header.byteCount...), count: last.count)
     }
-    _ = try scanner.scan { (record) throws(BlobStorageError) in
+    let found = try scanner.scan { (record) throws(BlobStorageError) in
       syncedByteCount = max(syncedByteCount, record.syncedByteCount)
       if record.beginsRecord {
         try list()
@@ -36,6 +36,12 @@ package enum PackRecovery {
       last?.count += 1
     }
     try list()
+    // The medium may have failed since the pack was looked at.
+    guard found.gaps.isEmpty, found.endOffset == outcome.endOffset else {
+      throw BlobStorageError(
+        .corrupted, "Pack \(name) cannot be read any more: run verify.", pack: name.description,
+        path: file.path.string)
+    }
     try rewrite(file, syncedByteCount..<outcome.endOffset)
     return try writer.seal()
   }

@@ -5,6 +5,8 @@ import SystemPackage
 /// A record's checksum names the pack by its file name alone, so records are found even if the pack's header is
 /// damaged. If the footer of a sealed pack is damaged, records come from the pack's body. Records that are damaged
 /// there come from the readable blocks of the footer.
+///
+/// A part that the medium cannot read is damaged like any other, but never a torn tail: it is not cut off.
 package struct PackScanner {
   /// What a scan found beside the records.
   package struct Outcome: Sendable {
@@ -19,6 +21,8 @@ package struct PackScanner {
     package var gaps: [Range<Int64>]
     /// Those of them that have no second copy in the footer.
     package var lost: [Range<Int64>] = []
+    /// Why the medium could not read a part of the pack, if there is one. Another scan may find the part whole.
+    package var unreadable: BlobStorageError?
   }
 
   private let file: any File
@@ -26,14 +30,18 @@ package struct PackScanner {
   private let codecs: CodecPool
   private let byteCount: Int64
   private let store: StoreHeader?
+  private let commitMemoryByteCountMax: Int
 
   /// - Parameters:
   ///   - store: the pack's store; without it, a pack with a damaged header cannot be read.
   ///   - end: where to stop, if the rest of the file does not count.
+  ///   - commitMemoryByteCountMax: how much memory a commit may take that is not known to be whole.
   package init(
-    file: any File, name: PackName, codecs: CodecPool, store: StoreHeader? = nil, upTo end: Int64? = nil
+    file: any File, name: PackName, codecs: CodecPool, store: StoreHeader? = nil, upTo end: Int64? = nil,
+    commitMemoryByteCountMax: Int = BlobLimits.commitMemoryByteCountMax
   ) throws(BlobStorageError) {
     self.store = store
+    self.commitMemoryByteCountMax = commitMemoryByteCountMax
     self.file = file
     self.name = name
     self.codecs = codecs
@@ -61,20 +69,26 @@ package struct PackScanner {
   ///
   /// Nothing but the header says when a pack was begun. Without it the pack counts as the oldest, so that of two
   /// copies the one in an undamaged pack is used.
-  package func headerOrSubstitute() throws(BlobStorageError) -> (header: PackHeader, isDamaged: Bool) {
-    do throws(BlobStorageError) { return (try header(), false) } catch {
+  package func headerOrSubstitute() throws(BlobStorageError) -> (
+    header: PackHeader, damage: BlobStorageError?
+  ) {
+    do throws(BlobStorageError) { return (try header(), nil) } catch {
       guard error.code == .corrupted, let store, byteCount >= Int64(PackHeader.byteCount),
         byteCount <= BlobLimits.packByteCountMax, try !holdsAnotherPack()
       else { throw error }
       let header = PackHeader(
         name: name, storeID: store.storeID, digestAlgorithm: store.digestAlgorithm, created: 0)
-      return (header, true)
+      return (header, error)
     }
   }
 
   /// Whether the file has an undamaged header of another name.
   private func holdsAnotherPack() throws(BlobStorageError) -> Bool {
-    let bytes = try read(at: 0, PackHeader.byteCount)
+    let bytes: [UInt8]
+    do throws(BlobStorageError) { bytes = try read(at: 0, PackHeader.byteCount) } catch {
+      guard error.isUnreadable else { throw error }
+      return false
+    }
     return try unlessCorrupted(
       try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw).name != name }) ?? false
   }
@@ -83,7 +97,13 @@ package struct PackScanner {
   package func trailer() throws(BlobStorageError) -> PackFooter.Trailer? {
     let trailerByteCount = Int64(PackFooter.Trailer.byteCount)
     guard byteCount >= Int64(PackHeader.byteCount) + trailerByteCount else { return nil }
-    let bytes = try file.bytesThere(at: byteCount - trailerByteCount, Int(trailerByteCount))
+    let bytes: [UInt8]
+    do throws(BlobStorageError) {
+      bytes = try file.bytesThere(at: byteCount - trailerByteCount, Int(trailerByteCount))
+    } catch {
+      guard error.isUnreadable else { throw error }
+      return nil
+    }
     // A writer may have cut off what it had filled ahead, or could not write, since its length was looked at.
     guard bytes.count == Int(trailerByteCount) else { return nil }
     return bytes.withUnsafeBytes { PackFooter.Trailer($0, name: name, packByteCount: byteCount) }
@@ -97,9 +117,12 @@ package struct PackScanner {
   package func scan(
     verifiesPayloads: Bool = false, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Outcome {
-    let (header, isHeaderDamaged) = try headerOrSubstitute()
+    let (header, damage) = try headerOrSubstitute()
     var outcome = try scan(header, verifiesPayloads: verifiesPayloads, body)
-    if isHeaderDamaged { outcome.gaps.insert(0..<Int64(PackHeader.byteCount), at: 0) }
+    if let damage {
+      outcome.gaps.insert(0..<Int64(PackHeader.byteCount), at: 0)
+      if damage.isUnreadable { outcome.unreadable = damage }
+    }
     return outcome
   }
 
@@ -186,9 +209,10 @@ package struct PackScanner {
     let end = trailer.footerOffset + Int64(trailer.storedByteCount)
     while offset < end {
       let start = offset
-      let bytes = try read(at: offset, Int(min(Int64(PackFooter.BlockHeader.byteCount), end - offset)))
+      let bytes: [UInt8]
       let header: PackFooter.BlockHeader
       do throws(BlobStorageError) {
+        bytes = try read(at: offset, Int(min(Int64(PackFooter.BlockHeader.byteCount), end - offset)))
         header = try bridge(bytes) { (raw) throws(BlobStorageError) in try PackFooter.BlockHeader(raw) }
       } catch {
         // Where the next block begins is not known.
@@ -198,10 +222,9 @@ package struct PackScanner {
       guard Int64(header.contentByteCount) <= end - offset else {
         return try body(.failure(footerIsDamaged(trailer)))
       }
-      let content = try read(at: offset, header.contentByteCount)
-      offset += Int64(content.count)
       let block: Result<Block, BlobStorageError>
       do throws(BlobStorageError) {
+        let content = try read(at: offset, header.contentByteCount)
         try bridge(bytes) { (raw) throws(BlobStorageError) in
           try header.verify(raw, content: content.span.bytes, pack: name, offset: start)
         }
@@ -210,6 +233,7 @@ package struct PackScanner {
             recordOffset: header.recordOffset, fields: try decode(content, header),
             digests: Array(content[header.storedByteCount...])))
       } catch { block = .failure(error) }
+      offset += Int64(header.contentByteCount)
       try body(block)
     }
   }
@@ -270,20 +294,25 @@ package struct PackScanner {
   package func scanTail(
     _ header: PackHeader, from start: Int64, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Int64 {
-    var window = Window(file: file, end: byteCount)
+    var window = PackWindow(file: file, end: byteCount)
     var decoder = decoder(header)
     var (offset, end) = (start, start)
     var held: [PackRecord] = []
+    var heldByteCount = 0
     func handOver() throws(BlobStorageError) {
       for record in held { try body(record) }
       held.removeAll(keepingCapacity: true)
+      heldByteCount = 0
       end = offset
     }
     while offset < byteCount {
       do throws(BlobStorageError) {
         let raw = try wholeRecord(at: offset, &window, readsPayload: false)
         guard raw.end <= byteCount else { return end }
-        held += try raw.records(by: &decoder)
+        let records = try raw.records(by: &decoder)
+        heldByteCount += Self.memoryByteCount(records)
+        guard heldByteCount <= commitMemoryByteCountMax else { return end }
+        held += records
         offset = raw.end
       } catch {
         guard error.code == .corrupted else { throw error }
@@ -306,12 +335,13 @@ package struct PackScanner {
     var recordCount = 0
     // Records from the first of a commit on that goes on: they count once its last is there.
     var held: [PackRecord] = []
+    var heldByteCount = 0
     func handOver() throws(BlobStorageError) {
       for record in held { try body(record) }
       recordCount += held.count
-      held = []
+      (held, heldByteCount) = ([], 0)
     }
-    var window = Window(file: file, end: end)
+    var window = PackWindow(file: file, end: end)
     var decoder = decoder(header)
     var copies = copies[...]
     func next() throws(BlobStorageError) -> OneOrMore<PackRecord>? {
@@ -328,7 +358,12 @@ package struct PackScanner {
     }
     while offset < end {
       while let copy = copies.first, copy.offset < offset { copies.removeFirst() }
-      if let records = try next(), recordCount + held.count + records.count <= BlobLimits.packRecordCountMax {
+      let found = try next()
+      // In a sealed pack none is held, and behind damage what is held counts in any case.
+      let byteCount = isSealed ? 0 : found.map { Self.memoryByteCount($0) } ?? 0
+      if let records = found, recordCount + held.count + records.count <= BlobLimits.packRecordCountMax,
+        (gapStart == nil ? heldByteCount : 0) + byteCount <= commitMemoryByteCountMax
+      {
         if let start = gapStart {
           gaps.append(start..<offset)
           // A crash leaves nothing behind the tail it tears: this is damage, and what is left of the commit counts.
@@ -337,6 +372,7 @@ package struct PackScanner {
         gapStart = nil
         let isInCommit = !held.isEmpty
         held += records
+        heldByteCount += byteCount
         let last = records[records.endIndex - 1]
         // In a sealed pack every commit is whole.
         if isSealed || !last.continues && (last.endsCommit || !isInCommit) { try handOver() }
@@ -345,7 +381,11 @@ package struct PackScanner {
         if gapStart == nil { gapStart = offset }
         try markDamaged()
         // Behind damage, or in a torn tail: the next place that looks like a record of this pack at this offset.
-        if !isSealed, gapStart == offset, try synced(behind: offset, &window) <= offset { break }
+        if !isSealed, gapStart == offset, try synced(behind: offset, &window) <= offset,
+          window.unreadableEnd <= offset
+        {
+          break
+        }
         let copy = copies.first { $0.offset > offset }?.offset
         guard
           let next = [try window.next(RecordHeader.mark, from: offset + 1), copy].compactMap({ $0 }).min()
@@ -356,19 +396,23 @@ package struct PackScanner {
     // What follows the last whole record of a sealed pack is damage; of any other it is a tail that was torn.
     var endOffset = end
     if let start = gapStart {
-      if isSealed { gaps.append(start..<end) } else { endOffset = start }
+      if isSealed || window.unreadableEnd > start { gaps.append(start..<end) } else { endOffset = start }
     }
     if let first = held.first { endOffset = first.recordRange.lowerBound }
     return Outcome(
       header: header, isSealed: isSealed, endOffset: endOffset, recordCount: recordCount, gaps: gaps,
-      lost: gaps)
+      lost: gaps, unreadable: window.unreadable)
+  }
+
+  private static func memoryByteCount(_ records: OneOrMore<PackRecord>) -> Int {
+    records.reduce(0) { $0 + $1.memoryByteCount }
   }
 
   /// How much of the pack was on the medium, by what whole records from `offset` on say.
   ///
   /// A power cut can keep what was written later and lose what was written before it. Only where a later record says
   /// that a place had been synced is a hole there damage; anywhere else all that follows it is a tail that was torn.
-  private func synced(behind offset: Int64, _ window: inout Window) throws(BlobStorageError) -> Int64 {
+  private func synced(behind offset: Int64, _ window: inout PackWindow) throws(BlobStorageError) -> Int64 {
     var offset = offset
     var synced: Int64 = 0
     while let next = try window.next(RecordHeader.mark, from: offset + 1) {
@@ -420,7 +464,7 @@ package struct PackScanner {
 
   /// The record at `offset`, its payload's checksum checked.
   private func wholeRecord(
-    at offset: Int64, _ window: inout Window, readsPayload: Bool = true
+    at offset: Int64, _ window: inout PackWindow, readsPayload: Bool = true
   ) throws(BlobStorageError) -> Raw {
     let first = try window.bytes(
       at: offset, Int(min(Int64(RecordHeader.byteCountMax), max(0, window.end - offset))))
@@ -456,60 +500,6 @@ package struct PackScanner {
       error.path = file.path.string
       throw error
     }
-  }
-}
-
-/// A part of a file that moves forward, so that small reads cost no system call each.
-///
-/// The file of a pack that is still written to may become shorter meanwhile: then it ends there.
-private struct Window {
-  let file: any File
-  private(set) var end: Int64
-  private var start: Int64 = 0
-  private var content: [UInt8] = []
-  private static let byteCount = 1 << 20
-
-  init(file: any File, end: Int64) {
-    self.file = file
-    self.end = end
-  }
-
-  mutating func bytes(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
-    guard offset + Int64(count) <= end else {
-      throw BlobStorageError(.corrupted, "A record runs past the end of its pack.", offset: offset)
-    }
-    if offset < start || offset + Int64(count) > start + Int64(content.count) {
-      try move(to: offset, atLeast: count)
-    }
-    let first = Int(offset - start)
-    guard first + count <= content.count else {
-      throw BlobStorageError(.corrupted, "A record runs past the end of its pack.", offset: offset)
-    }
-    return Array(content[first..<first + count])
-  }
-
-  /// The first place from `offset` on where `mark` stands.
-  mutating func next(_ mark: [UInt8], from offset: Int64) throws(BlobStorageError) -> Int64? {
-    var offset = offset
-    while offset + Int64(mark.count) <= end {
-      if offset < start || offset + Int64(mark.count) > start + Int64(content.count) {
-        try move(to: offset, atLeast: mark.count)
-        guard content.count >= mark.count else { return nil }
-      }
-      let first = Int(offset - start)
-      for index in first...(content.count - mark.count) where content[index] == mark[0] {
-        if content[index..<index + mark.count].elementsEqual(mark) { return start + Int64(index) }
-      }
-      offset = start + Int64(content.count - mark.count + 1)
-    }
-    return nil
-  }
-
-  private mutating func move(to offset: Int64, atLeast count: Int) throws(BlobStorageError) {
-    let wanted = Int(min(end - offset, Int64(max(Self.byteCount, count))))
-    content = try file.bytesThere(at: offset, wanted)
-    start = offset
-    if content.count < wanted { end = offset + Int64(content.count) }
   }
 }
 

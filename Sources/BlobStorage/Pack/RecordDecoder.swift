@@ -74,6 +74,10 @@ package struct RecordDecoder {
       entries = try self.entries(try reader.bytes(reader.remainingByteCount), header, at: offset)
     } else {
       let byteCount = try reader.varint(atMost: BlobLimits.commitRecordByteCountMax)
+      // The footer repeats them as they are.
+      guard reader.remainingByteCount <= BlobLimits.commitRecordStoredByteCountMax else {
+        throw BlobStorageError(.corrupted, "A commit record has too many bytes of compressed entries.")
+      }
       let stored = try reader.bytes(reader.remainingByteCount)
       let plain = try [UInt8](filling: byteCount) { (target) throws(BlobStorageError) in
         try codecs.withDecoder { (decoder) throws(BlobStorageError) in

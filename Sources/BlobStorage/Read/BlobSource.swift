@@ -184,7 +184,8 @@ package final class BlobSource: Sendable {
       throw BlobStorageError(
         .corrupted,
         "The manifest of blob \(digest) in pack \(pack) at \(row.place.offset) is damaged: \(error.message).",
-        digest: digest, pack: pack.description, offset: row.place.offset)
+        digest: digest, pack: pack.description, offset: row.place.offset, path: error.path,
+        errno: error.errno)
     }
   }
 }

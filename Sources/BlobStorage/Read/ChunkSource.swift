@@ -343,8 +343,8 @@ package final class ChunkSource: Sendable {
       do { base = try self.base(baseDigest, access: access) } catch {
         throw BlobStorageError(
           error.code, "Chunk \(digest) is encoded against another that cannot be read: \(error.message)",
-          digest: digest,
-          pack: place.pack.description, offset: row.place.offset)
+          digest: digest, pack: place.pack.description, offset: row.place.offset, path: error.path,
+          errno: error.errno)
       }
     }
     do throws(BlobStorageError) {
@@ -413,8 +413,8 @@ package final class ChunkSource: Sendable {
       throw BlobStorageError(
         .corrupted,
         "Chunk \(digest) in pack \(place.pack) at \(row.place.offset) is damaged: \(error.message).",
-        digest: digest,
-        pack: place.pack.description, offset: row.place.offset)
+        digest: digest, pack: place.pack.description, offset: row.place.offset, path: error.path,
+        errno: error.errno)
     }
   }
 

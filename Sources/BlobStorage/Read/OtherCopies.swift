@@ -24,16 +24,34 @@ package final class OtherCopies: Sendable {
     var copies: [Identity: [Copy]]
   }
 
+  /// Members of frames that a damaged pack lists, by their offsets.
+  private struct Members: Sendable {
+    var pack: PackName
+    /// A repair may give packs other files, and makes the catalog anew.
+    var generation: String?
+    /// Offsets of which all members are among the records.
+    var range: Range<Int64>
+    var records: [Int64: PackRecord]
+  }
+
   private let catalog: Catalog
   private let packs: PackFiles
   private let found = Mutex<[PackName: Found]>([:])
-  /// Damaged packs whose copies are remembered, and records of one that are looked for at once.
+  /// Those of the pack that was asked about last.
+  private let members = Mutex<Members?>(nil)
+  /// Damaged packs whose copies are remembered.
   private static let packCountMax = 4
-  private static let soughtCountMax = 100_000
+  /// Records of a damaged pack that are looked for at once, and members that are remembered before and behind one.
+  private let soughtCountMax: Int
+  private let memberCountMax: Int
 
-  init(catalog: Catalog, packs: PackFiles) {
+  package init(
+    catalog: Catalog, packs: PackFiles, soughtCountMax: Int = 100_000, memberCountMax: Int = 16_384
+  ) {
     self.catalog = catalog
     self.packs = packs
+    self.soughtCountMax = soughtCountMax
+    self.memberCountMax = memberCountMax
   }
 
   /// The copies of a chunk, or of a manifest, that lie elsewhere than at `offset` of `pack`.
@@ -50,7 +68,7 @@ package final class OtherCopies: Sendable {
     if let known, known.generation == generation, known.epoch == epoch, known.sought.contains(identity) {
       result = known.copies[identity] ?? []
     } else {
-      let sought = try sought(in: pack, identity)
+      let sought = try sought(in: pack, from: offset, identity)
       let copies = try search(sought)
       found.withLock { found in
         if found.count >= Self.packCountMax, found[pack] == nil { found = [:] }
@@ -64,25 +82,65 @@ package final class OtherCopies: Sendable {
 
   /// What the pack's footer, or the record itself, says of a chunk at that offset; nil if neither can be read.
   ///
-  /// - Complexity: scans the pack.
+  /// - Complexity: scans the pack, and keeps the result for the next members.
   func footerRecord(
     _ digest: BlobDigest, in pack: PackName, at offset: Int64
   ) throws(BlobStorageError) -> PackRecord? {
-    var found: PackRecord?
-    try scan(pack) { (record, _) in
-      guard record.offset == offset, case .chunk(let chunk) = record.content, chunk.digest == digest,
-        record.member != nil
-      else { return }
-      found = record
+    let generation = catalog.generation
+    var known = members.withLock { $0 }
+    if known?.pack != pack || known?.generation != generation || known?.range.contains(offset) != true {
+      let found = try listedMembers(of: pack, around: offset)
+      members.withLock { $0 = found }
+      known = found
     }
-    return found
+    guard let record = known?.records[offset], record.chunk?.digest == digest else { return nil }
+    return record
   }
 
-  /// What is looked for: all that the pack lists, within bounds, and what was asked for.
-  private func sought(in pack: PackName, _ identity: Identity) throws(BlobStorageError) -> Set<Identity> {
-    var sought: Set<Identity> = [identity]
+  private func listedMembers(of pack: PackName, around offset: Int64) throws(BlobStorageError) -> Members {
+    let generation = catalog.generation
+    var records: [PackRecord] = []
+    var (start, end) = (Int64(0), Int64.max)
+    var countBehind = 0
     try scan(pack) { (record, _) in
-      guard sought.count < Self.soughtCountMax, let identity = Self.identity(record) else { return }
+      guard record.member != nil else { return }
+      if record.offset < offset {
+        if records.count == 2 * memberCountMax {
+          records.removeFirst(memberCountMax)
+          start = records[0].offset
+        }
+      } else {
+        countBehind += 1
+        guard countBehind <= memberCountMax else {
+          end = min(end, record.offset)
+          return
+        }
+      }
+      records.append(record)
+    }
+    return Members(
+      pack: pack, generation: generation, range: start..<end,
+      records: Dictionary(records.map { ($0.offset, $0) }, uniquingKeysWith: { $1 }))
+  }
+
+  /// What is looked for: what was asked for, what the pack lists from `offset` on, and within bounds what it lists
+  /// before.
+  private func sought(
+    in pack: PackName, from offset: Int64, _ identity: Identity
+  ) throws(BlobStorageError) -> Set<Identity> {
+    var sought: Set<Identity> = [identity]
+    var before: [Identity] = []
+    try scan(pack) { (record, _) in
+      guard let identity = Self.identity(record) else { return }
+      if record.offset < offset {
+        if before.count == 2 * soughtCountMax { before.removeFirst(soughtCountMax) }
+        before.append(identity)
+      } else if sought.count < soughtCountMax {
+        sought.insert(identity)
+      }
+    }
+    for identity in before.reversed() {
+      if sought.count >= soughtCountMax { break }
       sought.insert(identity)
     }
     return sought

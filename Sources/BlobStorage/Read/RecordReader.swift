@@ -64,6 +64,7 @@ struct RecordReader {
     return BlobStorageError(
       error.code,
       "Chunk \(chunk.digest) in pack \(pack) at \(record.offset): \(error.message): run verify.",
-      digest: chunk.digest, pack: pack.description, offset: record.offset)
+      digest: chunk.digest, pack: pack.description, offset: record.offset, path: error.path,
+      errno: error.errno)
   }
 }

@@ -144,8 +144,8 @@ struct SpoolAdoption {
         continue
       }
       if !ended.contains(writer) {
-        // Without room for its footer, the pack waits for the next opening.
-        guard let row, row.isSealed else { return leavePacks(of: writer) }
+        // Without room for its footer, or where the medium cannot read it, the pack waits for the next opening.
+        guard let row, row.isSealed, !row.isUnreadable else { return leavePacks(of: writer) }
         if isRegistered, follows(name, listing), !row.isDamaged, try isWhole(name, file),
           try publish(name, file)
         {
@@ -219,7 +219,7 @@ struct SpoolAdoption {
     do throws(BlobStorageError) {
       return try PackScanner(file: file, name: name, codecs: parts.setting.codecs).isWhole()
     } catch {
-      guard error.code == .corrupted else { throw error }
+      guard error.code == .corrupted, !error.isUnreadable else { throw error }
       return false
     }
   }
@@ -249,6 +249,7 @@ extension PackScanner {
   package func isWhole() throws(BlobStorageError) -> Bool {
     let listed = try scan { _ in }
     let found = try scan(verifiesPayloads: true) { _ in }
+    if let error = listed.unreadable ?? found.unreadable { throw error }
     guard listed.isSealed, found.isSealed, listed.gaps.isEmpty, found.gaps.isEmpty else { return false }
     return listed.recordCount == found.recordCount
   }

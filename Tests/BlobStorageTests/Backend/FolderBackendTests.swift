@@ -96,6 +96,27 @@ struct FolderBackendTests {
     #expect(names.live == [Self.names[0], Self.names[2]] && names.retired == [Self.names[1]])
   }
 
+  @Test("are damaged where the medium cannot read them twice, and nothing else is", arguments: [false, true])
+  func unreadable(isWritable: Bool) throws {
+    try makePacks(1)
+    let name = Self.names[0]
+    let opened = isWritable ? try backend.adoptPack(name) : try backend.openPack(name)
+    let file = try #require(opened)
+    for errno in [Errno.ioError, .badMessage] {
+      disk.plan(Fault(.read, errno: errno))
+      #expect(try file.read(byteCount: 9, at: 7).count == 9, "\(errno) once")
+      for count in 1...2 { disk.plan(Fault(.read, count: count, errno: errno)) }
+      let error = try #require(failure { _ = try file.read(byteCount: 9, at: 7) })
+      #expect(error.code == .corrupted && error.isUnreadable && error.offset == 7)
+      #expect(error.errno == errno.rawValue && error.path == Self.path(name, "pack").string)
+      #expect(error.message.hasPrefix("The medium cannot read \(Self.path(name, "pack")) at 7: "))
+    }
+    disk.plan(Fault(.read, errno: .permissionDenied))
+    #expect(failure { _ = try file.read(byteCount: 9, at: 7) }?.code == .permissionDenied)
+    disk.plan(Fault(.synchronize, errno: .ioError))
+    #expect(failure { try file.synchronize() }?.code == .io)
+  }
+
   @Test("are not adopted when they are retired between opening and locking")
   func retiredMeanwhile() throws {
     try makePacks(1)

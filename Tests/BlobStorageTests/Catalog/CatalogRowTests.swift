@@ -25,8 +25,9 @@ struct CatalogRowTests {
     let changes: [(inout PackRow) -> Void] = [
       { _ in }, { $0.state = .condemned }, { $0.state = .retired }, { $0.isSealed = true },
       { $0.isDamaged = true }, { $0.isPoisoned = true }, { $0.isLost = true }, { $0.hasLostRecords = true },
-      { $0.appliedByteCount = 1 << 40 }, { $0.recordCount = BlobLimits.packRecordCountMax },
-      { $0.durableByteCount = 1 << 41 }, { $0.promisedByteCount = 1 << 42 },
+      { $0.isUnreadable = true }, { $0.appliedByteCount = 1 << 40 },
+      { $0.recordCount = BlobLimits.packRecordCountMax }, { $0.durableByteCount = 1 << 41 },
+      { $0.promisedByteCount = 1 << 42 },
     ]
     let number = try place.catalog.write { (transaction) throws(BlobStorageError) in
       try transaction.addPack(plain)

@@ -360,6 +360,18 @@ struct CommitFormatTests {
     dense.raw(small.bytes)
     #expect(small.bytes.count < 20_000)
     #expect(failure { _ = try Self.decode(dense.bytes) }?.code == .corrupted)
+    // Nor may they take more bytes than zstd makes of any: a frame may have empty blocks, however many.
+    let drop = Array(drops.prefix(8))
+    func hollow(_ count: Int) -> [UInt8] {
+      var content: [UInt8] = [1, UInt8(drop.count), 0x28, 0xb5, 0x2f, 0xfd, 0, 0]
+      content += [UInt8](repeating: 0, count: 3 * count)
+      content += [UInt8(drop.count << 3 | 1), 0, 0]
+      content += drop
+      return content
+    }
+    let countMax = (BlobLimits.commitRecordStoredByteCountMax - (hollow(0).count - 2)) / 3
+    #expect(try Self.decode(hollow(countMax)).count == 1)
+    #expect(failure { _ = try Self.decode(hollow(countMax + 1)) }?.code == .corrupted)
   }
 
   // MARK: Sizes

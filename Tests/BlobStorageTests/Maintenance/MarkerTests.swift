@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageReports
+import BlobStorageTestSupport
 import Foundation
 import Testing
 
@@ -23,6 +24,37 @@ struct MarkerTests {
     #expect(try engine.statistics().chunkCount == count - 11)
     #expect(try engine.verify().damaged.isEmpty)
     #expect(try engine.data("1234", nil) == Data("the blob of 1234".utf8))
+    try engine.close()
+  }
+
+  @Test("finds a damaged chunk that no version needs but what is encoded against it")
+  func damagedBase() throws {
+    let place = try StorePlace()
+    var seed = SplitMix64(seed: 1)
+    let first = seed.text(9_000)
+    var value = first
+    value.replaceSubrange(4_000..<4_010, with: Array("0123456789".utf8))
+    let archiving = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
+    var engine = try place.engine()
+    let base = try engine.put("a", first, archiving).version.digest
+    try engine.close()
+    engine = try place.engine()
+    let digest = try engine.put("a", value, archiving).version.digest
+    _ = try engine.put("garbage", seed.bytes(9_000), archiving)
+    try engine.close()
+    engine = try place.engine()
+    _ = try engine.keep(upTo: 0, prefix: "", .durable)
+    _ = try engine.delete(["garbage"], .durable)
+    let isBase = try engine.catalog.write { (transaction) throws(BlobStorageError) -> Bool in
+      guard let row = try transaction.chunkRow(base) else { return false }
+      try transaction.setSuspect(base, row)
+      return try transaction.chunkRow(digest)?.base == base
+    }
+    try #require(isBase)
+    let report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+    #expect(report.obstacles.map(\.digest) == [base], "\(report.obstacles)")
+    #expect(report.deletedPackCount == 0 && report.compactedPackCount == 0)
+    #expect(try engine.data("a", nil) == Data(value))
     try engine.close()
   }
 }

@@ -250,6 +250,39 @@ struct PackScanTests {
     #expect(try found(Int64(bytes.count)) == (6, Int64(bytes.count)))
   }
 
+  @Test("is taken without a commit that takes more memory than it may, which is damage where it was synced")
+  func hugeCommit() throws {
+    func stamp(_ number: UInt64) -> Stamp { Stamp(time: number, writer: 5) }
+    let commit: [SampleRecord] = [
+      .ref("x", stamp(1)), .ref("a", stamp(2), continues: true), .ref("b", stamp(3), continues: true),
+      .ref("c", stamp(4)),
+    ]
+    // 129 bytes each, by their own account.
+    let memoryByteCount = 3 * 129
+    let last = try #require(try PackPlace().write(Self.header, commit, seals: false).last)
+    for isSynced in [false, true] {
+      let place = try PackPlace()
+      let synced = isSynced ? last.offset + Int64(last.byteCount) : 0
+      let written = try place.write(
+        Self.header, commit + [.ref("y", stamp(5), synced: synced)], seals: false)
+      let bytes = try place.bytes(Self.name)
+      for (byteCountMax, isWhole) in [(memoryByteCount, true), (memoryByteCount - 1, false)] {
+        let file = try #require(try place.backend.openPack(Self.name))
+        defer { file.close() }
+        let scanner = try PackScanner(
+          file: file, name: Self.name, codecs: place.codecs, commitMemoryByteCountMax: byteCountMax)
+        var records: [PackRecord] = []
+        let outcome = try scanner.scan { records.append($0) }
+        let end = try scanner.scanTail(Self.header, from: 64) { _ in }
+        #expect(end == (isWhole ? Int64(bytes.count) : written[1].offset))
+        let rest = isSynced ? Array(written[0...2]) + [written[4]] : [written[0]]
+        #expect(records.map(\.summary) == (isWhole ? written : rest).map(\.summary))
+        #expect(outcome.gaps == (isWhole || !isSynced ? [] : [written[3].offset..<written[4].offset]))
+        #expect(outcome.endOffset == (isWhole || isSynced ? Int64(bytes.count) : written[1].offset))
+      }
+    }
+  }
+
   @Test("with a record of a later build is refused if that must not be skipped, and read round it if it may")
   func laterRecords() throws {
     func pack(type: UInt8, flags: UInt8) throws -> PackPlace {

@@ -123,7 +123,7 @@ final class Simulation: @unchecked Sendable {
   /// Whether this is the answer to a call that failed.
   fileprivate func isOfFault(_ error: any Error) -> Bool {
     guard isFaulty, let error = error as? BlobStorageError else { return false }
-    return [.io, .noSpace, .poisoned].contains(error.code)
+    return [.io, .noSpace, .poisoned].contains(error.code) || error.isUnreadable
   }
 
   private func check(afterPowerCut: Bool, isLast: Bool) throws {
