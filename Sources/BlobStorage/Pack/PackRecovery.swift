@@ -1,3 +1,5 @@
+import SystemPackage
+
 /// Ends the pack of a writer that is gone.
 package enum PackRecovery {
   /// Cuts off the torn tail, writes again what may not be on the medium, and the footer, and syncs. The pack's lock is
