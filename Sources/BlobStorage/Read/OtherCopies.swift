@@ -2,8 +2,8 @@ import Synchronization
 
 /// Finds further copies of a chunk or a manifest in the packs, once the copy that the catalog knows was found damaged.
 ///
-/// The catalog keeps one place of each. Finding others scans all packs, which is slow. So one scan looks for copies of
-/// everything that the damaged pack lists, and keeps the result for its next damaged record.
+/// The catalog keeps one place of each. Finding other copies scans all packs, which is slow. So one scan looks for
+/// copies of everything that the damaged pack lists, and keeps the result for the pack's next damaged record.
 package final class OtherCopies: Sendable {
   /// A copy in a pack.
   struct Copy: Sendable {
@@ -27,7 +27,7 @@ package final class OtherCopies: Sendable {
   private let catalog: Catalog
   private let packs: PackFiles
   private let found = Mutex<[PackName: Found]>([:])
-  /// Damaged packs whose copies are remembered, and records of one that are looked for at once.
+  /// Limits: damaged packs whose copies are remembered, and records that one scan looks for.
   private static let packCountMax = 4
   private static let soughtCountMax = 100_000
 
@@ -38,7 +38,7 @@ package final class OtherCopies: Sendable {
 
   /// The copies of a chunk, or of a manifest, that lie elsewhere than at `offset` of `pack`.
   ///
-  /// - Complexity: reads the footers of all packs the first time that it is asked about a pack.
+  /// - Complexity: reads the footers of all packs at the first call for a pack.
   func copies(
     of digest: BlobDigest, isManifest: Bool = false, insteadOf pack: PackName, _ offset: Int64
   ) throws(BlobStorageError) -> [Copy] {
@@ -62,7 +62,7 @@ package final class OtherCopies: Sendable {
     return result
   }
 
-  /// What the pack's footer, or the record itself, says of a chunk at that offset; nil if neither can be read.
+  /// Returns a frame's member at that offset, from the pack's footer or the record itself; nil if neither can be read.
   ///
   /// - Complexity: scans the pack.
   func footerRecord(
@@ -78,7 +78,7 @@ package final class OtherCopies: Sendable {
     return found
   }
 
-  /// What is looked for: all that the pack lists, within bounds, and what was asked for.
+  /// What to look for: the requested identity, and all that the pack lists, up to a limit.
   private func sought(in pack: PackName, _ identity: Identity) throws(BlobStorageError) -> Set<Identity> {
     var sought: Set<Identity> = [identity]
     try scan(pack) { (record, _) in
@@ -103,7 +103,7 @@ package final class OtherCopies: Sendable {
     return copies
   }
 
-  /// Calls `body` with the records of a pack; one that cannot be read has none.
+  /// Calls `body` with the records of a pack. Skips a pack that cannot be read.
   private func scan(
     _ name: PackName, _ body: (_ record: PackRecord, _ ordinal: Int) -> Void
   ) throws(BlobStorageError) {
