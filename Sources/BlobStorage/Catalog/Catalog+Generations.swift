@@ -3,7 +3,7 @@ import Logging
 import Synchronization
 import SystemPackage
 
-/// The generations of a catalog, and the file that says which of them is in use.
+/// The generations of a catalog, and the file `state`, which names the generation in use.
 extension Catalog {
   func rebuildLocked() throws(BlobStorageError) {
     let old = try generations()
@@ -28,8 +28,8 @@ extension Catalog {
     for name in old { try removeGeneration(name) }
   }
 
-  /// The packs that may not have reached the medium, as far as the catalog in use knows. The packs themselves do not
-  /// say so, and the system returns their bytes whole until the next boot.
+  /// Returns the packs that the catalog in use marks as poisoned. The packs themselves do not record a failed sync, and
+  /// until the next boot the system returns all their bytes.
   func poisonedPacks() -> [PackName] {
     guard let database = current.withLock({ $0?.database }) else { return [] }
     do throws(BlobStorageError) {
@@ -42,8 +42,8 @@ extension Catalog {
     }
   }
 
-  /// The damage that reads have found, as far as the catalog in use knows; nil in a folder, where a rebuild follows the
-  /// repair or the restored file that has ended the damage.
+  /// Returns the chunks that the catalog in use marks as damaged. Returns nil for a store in a folder: there a rebuild
+  /// follows a repair or a restored file, which has ended the damage.
   func suspectChunks() -> SuspectChunks? {
     guard outerRowsSource != nil, let database = current.withLock({ $0?.database }) else { return nil }
     do throws(BlobStorageError) {
@@ -65,7 +65,8 @@ extension Catalog {
       return
     }
     if !name.hasSuffix(".old") {
-      // LMDB would create the files again for a process that has read an older `state` and opens them at this moment.
+      // Renamed first: another process that has read an older `state` may open the folder now, and LMDB would create
+      // the files again.
       let old = folder.entry(name + ".old")
       try files.rename(place, to: old)
       place = old
@@ -74,7 +75,7 @@ extension Catalog {
       for file in try files.list(place) { try files.remove(place.entry(file)) }
       try files.removeDirectory(place)
     } catch {
-      // The folder contains a foreign file. Other processes notice only that `data.mdb` is gone.
+      // The folder contains a foreign file and may stay. Other processes only check that `data.mdb` is gone.
       guard try files.status(of: place.entry("data.mdb")) == nil else { throw error }
       logger.warning("\(place) cannot be removed.", metadata: ["reason": "\(error.message)"])
     }
@@ -90,17 +91,17 @@ extension Catalog {
     return OpenState(value: state, file: file)
   }
 
-  /// Replaces the state durably, before anything that depends on it is written. `lock` is held exclusively.
+  /// Replaces `state` durably, before anything that depends on it is written. `lock` is held exclusively.
   func writeState(_ state: CatalogState) throws(BlobStorageError) -> OpenState {
     let table = live.table
     table?.beginNewCatalog()
-    // Also when this fails: the file may have its name already.
+    // Even on failure: the new file may already be in place.
     defer { table?.endNewCatalog() }
     let file = try files.replace(folder.entry("state"), with: Array(state.text.utf8))
     return OpenState(value: state, file: file)
   }
 
-  /// Marks the generation as written to in `state`, before it is. `lock` is held exclusively.
+  /// Records in `state` that the generation is not clean, before the first write to it. `lock` is held exclusively.
   func markWritten() throws(BlobStorageError) {
     guard let now = current.withLock({ $0 }), let known = now.state?.value, known.clean != nil else { return }
     let written = CatalogState(
@@ -113,8 +114,8 @@ extension Catalog {
     current.withLock { $0?.state = state }
   }
 
-  /// Replaces the bytes of the state in its own file, for which a full disk has room. A state that a power cut tears is
-  /// none, or has the old checksum, which the catalog does not match once it is written to.
+  /// Overwrites `state` in place, which needs no space on a full disk. If a power cut tears it, it is invalid or still
+  /// has the old checksum, which a changed catalog does not match.
   private func overwriteState(
     _ known: CatalogState, with state: CatalogState
   ) throws(BlobStorageError) -> OpenState {
@@ -131,10 +132,10 @@ extension Catalog {
     return OpenState(value: state, file: file)
   }
 
-  /// The state, if a power cut cannot have torn its generation; else nil.
+  /// Returns `state` if a power cut cannot have torn its generation; else nil.
   ///
-  /// Another mount of this boot may belong to another container that shares the file system. Or the disk was gone in
-  /// between, and the catalog is torn. It is whole if a process that trusts it has it open.
+  /// A mark of this boot with other mounts may come from another container that shares the file system. Or the disk was
+  /// removed meanwhile, and the catalog is torn. It is whole if a process that trusts it has it open.
   func trusted(_ state: OpenState, isAlone: Bool) throws(BlobStorageError) -> OpenState? {
     var value = state.value
     if value.clean != nil || identity.trusts(value.mark) { return state }
@@ -146,12 +147,12 @@ extension Catalog {
     return try writeState(value)
   }
 
-  /// The state, if the database's file is the one that it describes; else nil.
+  /// Returns `state` if the database's file is the one that it describes; else nil.
   ///
-  /// While processes write to the file, only its inode is known. Once it is clean, all its bytes have to match the
-  /// checksum. They need not be read again while this boot's system says that nothing changed the file.
+  /// While processes write to the file, only its inode is compared. A clean file must match its checksum. It is not
+  /// read again while its mark, inode, length and ctime show that nothing changed it in this boot.
   ///
-  /// - Complexity: O(1) within a boot. Reads the whole file after another boot, in a copy, and after any change of it.
+  /// - Complexity: O(1) within a boot. Reads the whole file after another boot, for a copy, and after any change to it.
   func verified(_ state: OpenState, isAlone: Bool) throws(BlobStorageError) -> OpenState? {
     var value = state.value
     let path = databaseFile(value.generation)
@@ -164,17 +165,17 @@ extension Catalog {
     let isUntouched =
       identity.trusts(value.mark) && status.inode == value.inode && status.byteCount == clean.byteCount
       && status.changed == clean.changed
-    // A change within the clock's tick in which `state` was written would leave the same time.
+    // A change in the clock tick in which `state` was written would leave the same time.
     if isUntouched, clean.changed < (try state.file.status().changed) { return state }
     var found: CleanFile?
     do throws(BlobStorageError) {
       if status.byteCount == clean.byteCount { found = try CleanFile(file) }
     } catch {
-      // LMDB could not read the place either, and reads through a map: the process would end.
+      // LMDB reads through a map, where the same I/O error would end the process.
       guard error.code == .io else { throw error }
     }
     guard let found, found.byteCount == clean.byteCount, found.checksum == clean.checksum else {
-      // Without `lock`, another process may have begun to write meanwhile.
+      // Without `lock`, another process may have started to write meanwhile.
       if isAlone { logger.warning("The catalog's file does not match its checksum: it is rebuilt.") }
       return nil
     }
@@ -191,14 +192,14 @@ extension Catalog {
   func databaseFile(_ generation: String) -> FilePath { folder.entry(generation).entry("data.mdb") }
 }
 
-/// LMDB takes free pages back but never makes its file shorter, and rows that came in no order fill their pages to about
-/// 69 %. The last process to close the catalog writes it anew in full pages if that is worth it.
+/// Compacts the catalog's file. LMDB reuses free pages but never shortens the file, and rows inserted in random order
+/// fill their pages to about 69 %. The last process to close the catalog copies it into full pages if that is worth it.
 extension Catalog {
-  /// Below this a copy is not worth it.
+  /// Smaller files are not copied.
   private static let compactedByteCountMin: Int64 = 256 << 10
 
-  /// A new generation, on the medium, that holds the same in full pages; nil when there is no need for one, or no
-  /// room: the one in use is as good.
+  /// Copies the catalog durably into a new generation with full pages and returns its name. Returns nil if no copy is
+  /// needed or the copy fails: the generation in use is as good.
   func compacted(_ database: Database) -> String? {
     let generation = "g" + Hex.text(randomNumber())
     let place = folder.entry(generation)
@@ -227,11 +228,11 @@ extension Catalog {
 }
 
 extension Database {
-  /// A file that grew by fewer pages is not worth a copy: each change adds a few that the next ones use.
+  /// A file that grew by fewer pages is not copied: each change adds a few pages that later changes reuse.
   private static let addedPageCountMin: UInt64 = 64
 
-  /// Whether the file has grown by a twenty-fifth, or lost as many of its rows, since it was written in full pages; true
-  /// if it never was. So a chunk takes at most 60 bytes.
+  /// Whether the file has grown by a twenty-fifth, or lost a twenty-fifth of its rows, since it was last copied. A file
+  /// that was never copied counts as grown from nothing. So a chunk takes at most 60 bytes.
   fileprivate func hasChangedSinceCopy() throws(BlobStorageError) -> Bool {
     try read { (transaction) throws(BlobStorageError) in
       let (pageCount, rowCount) = try counts(transaction)
@@ -242,7 +243,7 @@ extension Database {
     }
   }
 
-  /// Stores in a copy how long it is.
+  /// Stores in a copy its numbers of pages and rows.
   fileprivate func storeCounts() throws(BlobStorageError) {
     try write { (transaction) throws(BlobStorageError) in
       let (pageCount, rowCount) = try counts(transaction)
@@ -262,7 +263,7 @@ extension Database {
     return (UInt64(information.me_last_pgno), UInt64(rowCount))
   }
 
-  /// Writes all rows to the empty file in `folder`: in order, so that they fill their pages.
+  /// Writes all rows in order to the empty file in `folder`, so that they fill their pages.
   func copy(to folder: FilePath) throws(BlobStorageError) {
     var target: OpaquePointer?
     try Self.check(mdb_env_create(&target), "copy")
@@ -284,7 +285,7 @@ extension Database {
   /// Rows that one transaction of a copy holds in memory.
   private static let rowCountOfCopy = 50_000
 
-  /// Appends the rows of a cursor to a table that has none.
+  /// Appends the rows of a cursor to an empty table.
   private static func append(
     _ cursor: OpaquePointer, to table: Table, of target: OpaquePointer?
   ) throws(BlobStorageError) {

@@ -2,8 +2,8 @@ import Logging
 import Synchronization
 import SystemPackage
 
-/// Opening a catalog, and leaving it. Opening waits for other processes only if the catalog needs a rebuild, or if a
-/// process died in a commit. Only recovery of its pack decides whether that commit counts.
+/// Opens and closes a catalog. Opening waits for other processes only if the catalog needs a rebuild or a process died
+/// in a commit, because only recovery of its pack decides whether that commit counts.
 extension Catalog {
   /// Opens the catalog that all processes share.
   func openShared() throws(BlobStorageError) {
@@ -38,7 +38,7 @@ extension Catalog {
 
   /// Opens the live table. Only a process that is alone creates one.
   ///
-  /// Without a table every commit settles at once: slower, and correct as long as no process has one.
+  /// Without a table every commit settles at once. That is slower, and correct as long as no process has a table.
   ///
   /// - Parameter mayCreate: whether `lock` is held exclusively.
   /// - Throws: `corrupted` when others use a table that is no longer valid.
@@ -49,7 +49,7 @@ extension Catalog {
     defer { if isAlone { do { try usersFile?.unlock() } catch {} } }
     do throws(BlobStorageError) {
       live.table = try LiveTable.open(in: folder, files, identity, isAlone: isAlone)
-      // Another table counted it.
+      // The known count came from another table.
       if live.table != nil { current.withLock { $0?.stateCount = nil } }
     } catch {
       let reasons = [Errno.notSupported, .isDirectory, .invalidArgument].map(\.rawValue)
@@ -64,13 +64,13 @@ extension Catalog {
     }
   }
 
-  /// Whether a table of this boot can be distinguished from others.
+  /// Whether the boot has an identity, so that its tables can be distinguished from those of other boots.
   private var hasBoot: Bool { !identity.boot.isEmpty }
 
   /// Frees the slots of dead writers whose packs the catalog has sealed, and slots without a pack file: a writer claims
   /// a slot only after its pack has a name.
   func reap(_ database: Database) throws(BlobStorageError) {
-    // While the catalog is being replaced, this may be the one before.
+    // While the catalog is being replaced, `database` may be the old one.
     guard let live = live.table, live.catalogCount & 1 == 0 else { return }
     try database.read { (transaction) throws(BlobStorageError) in
       try live.reap { (entry) throws(BlobStorageError) in
@@ -118,12 +118,12 @@ extension Catalog {
   func begin(_ database: Database) throws(BlobStorageError) {
     try database.write { (transaction) throws(BlobStorageError) in
       try transaction.put(.meta, Array("store".utf8), store.storeID)
-      // Numbers of packs differ from those of the previous catalog, so that an old number finds no pack.
+      // Pack numbers start at random, so that a number of the previous catalog finds no pack.
       try transaction.setMeta(.nextPack, randomNumber() >> 33)
     }
   }
 
-  /// Opens the catalog, rebuilt if necessary. `lock` is held exclusively.
+  /// Opens the catalog, and rebuilds it if necessary. `lock` is held exclusively.
   func openLocked() throws(BlobStorageError) {
     do throws(BlobStorageError) {
       if let database = try adopt(isAlone: true) {
@@ -152,15 +152,15 @@ extension Catalog {
     }
   }
 
-  /// Ends what a process began that died while it replaced `state`. `lock` is held exclusively.
+  /// Ends a replacement of `state` whose process died. `lock` is held exclusively.
   func endReplacement() {
     if let table = live.table, table.catalogCount & 1 == 1 { table.endNewCatalog() }
   }
 
-  /// Whether nothing can be written.
+  /// Whether the store cannot be written.
   var isReadOnly: Bool { refusal.withLock { $0 != nil } }
 
-  /// Takes `users` shared. Without waiting, this fails while another process leaves the catalog clean.
+  /// Takes `users` shared. Without `wait`, fails while another process leaves the catalog clean.
   func becomeUser(wait: Bool) throws(BlobStorageError) {
     if isUser.withLock({ $0 }) { return }
     guard let usersFile else { throw refused() }
@@ -187,7 +187,7 @@ extension Catalog {
     throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use: try again.")
   }
 
-  /// The database, if `state` is the one that was read last.
+  /// Returns the database in use if `state` is still the file that was read last; else nil.
   func unchangedDatabase() throws(BlobStorageError) -> Database? {
     guard let current = current.withLock({ $0 }) else {
       throw BlobStorageError(.closed, "The store was closed.")
@@ -207,18 +207,18 @@ extension Catalog {
     return current.database
   }
 
-  /// Whether no process has replaced `state` since. Mostly costs no system call.
+  /// Whether no process has replaced `state` since `known` was counted. Usually costs no system call.
   func isUnchanged(_ known: StateCount) throws(BlobStorageError) -> Bool {
     guard known.count & 1 == 0, known.table.catalogCount == known.count else { return false }
     if tails.weaknesses.contains(.ignoresCounts) { return false }
-    // Now and then whether the catalog was removed as a whole: then nothing counts in the table any more.
+    // Now and then checks whether the whole catalog was removed: then the table is no longer valid.
     guard isLookDue(), try known.table.isRemoved() else { return true }
-    // The longer way must not find it unchanged.
+    // Cleared, so that the next access makes the full check.
     current.withLock { if $0?.stateCount?.table === known.table { $0?.stateCount = nil } }
     return false
   }
 
-  /// Whether a tenth of a second has passed since the last check. True for one thread, which is to make it.
+  /// Whether a tenth of a second has passed since the last check. True for only one thread, which then makes the check.
   private func isLookDue() -> Bool {
     let (now, last) = (PassingTime.coarseMilliseconds(), lastLook.load(ordering: .relaxed))
     if now >= last, now - last < 100 { return false }
@@ -249,7 +249,7 @@ extension Catalog {
     return nil
   }
 
-  /// The database of a generation; nil when it is not there.
+  /// Opens the database of a generation; nil if it is missing.
   func opened(_ generation: String) throws(BlobStorageError) -> Database? {
     let place = folder.entry(generation)
     guard try files.status(of: place)?.kind == .directory,
@@ -281,12 +281,12 @@ extension Catalog {
     return database
   }
 
-  /// Leaves the catalog clean if no other process uses it: on the medium, and with its checksum in `state`.
+  /// Leaves the catalog clean if no other process uses it: syncs it and records its checksum in `state`.
   ///
   /// - Complexity: Reads the whole file if anything was written to it since it was clean.
   func cleanUp(_ last: Current) throws(BlobStorageError) {
     guard let usersFile, last.state != nil, !isReadOnly else { return }
-    // Unlocking first makes sure that the last of several closing processes gets it.
+    // Unlocks first, so that the last of several closing processes gets the exclusive lock.
     try usersFile.unlock()
     guard try usersFile.lock(.exclusive, wait: false),
       // If an opening process holds it, that one cleans up when it closes.
@@ -322,7 +322,7 @@ extension Catalog {
     }
   }
 
-  /// Whether to read the whole file for its checksum: that must not dominate a short use of a large catalog.
+  /// Whether to read the whole file for its checksum. This must not dominate a short use of a large catalog.
   ///
   /// Without the checksum the next boot rebuilds the catalog, which costs about 5 µs a chunk. Reading costs at most a
   /// twentieth of the time that the catalog was open for, if a GiB takes a second.

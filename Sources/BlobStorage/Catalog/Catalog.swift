@@ -5,18 +5,20 @@ import SystemPackage
 
 /// The derived database over the packs, as this process has it open.
 ///
-/// Its folder holds `lock`, `users`, `state` and one folder a generation with LMDB's files in it. Invariants:
+/// Its folder holds `lock`, `users`, `state` and one folder per generation with LMDB's files. Invariants:
 /// 1. A write transaction holds `lock` shared. A rebuild, the first write after `clean`, and the recovery of dead
 ///    writers' packs hold it exclusively.
 /// 2. `state` names the generation in use, its file, and the boot and the mounts that have written to it. A generation
-///    of another boot or mount may be torn. It is not used unless it was left clean and has its checksum.
-/// 3. `state` is replaced, never changed. A process that has it open sees that the file lost its name, and reads the new one.
-/// 4. Opening, reading and closing never wait for a writer. They try to take a lock and do without it if it is taken.
-/// 5. A process holds `users` shared before it writes. It tries to when it opens. The last user to close leaves the
-///    catalog clean.
+///    of another boot or mount may be torn. It is used only if it was left clean and matches its checksum.
+/// 3. `state` is replaced by a new file. A process with the old file open sees that it lost its name. On a full disk
+///    the first write after `clean` overwrites `state` in place instead.
+/// 4. Opening, reading and closing never wait for a writer. They try to take a lock, and continue without it.
+/// 5. A process holds `users` shared before it writes, and tries to take it when it opens. The last user to close
+///    leaves the catalog clean.
 /// 6. A clean catalog contains only what is on the medium. It stays dirty while the pack of a killed writer is open, or
 ///    while a pack waits to be published.
-/// 7. A process that cannot write, or cannot get `lock` in time for a rebuild, reads a private catalog in a temporary file.
+/// 7. A process that cannot write, or cannot get `lock` in time for a rebuild, reads a private catalog in a temporary
+///    file.
 package final class Catalog: Sendable {
   let folder: FilePath
   let files: any FileSystem
@@ -27,23 +29,24 @@ package final class Catalog: Sendable {
   /// Nil if the store cannot be written.
   let lockFile: (any File)?
   let usersFile: (any File)?
-  /// Why the store cannot be written, if it cannot.
+  /// Why the store cannot be written; nil if it can.
   let refusal = Mutex<BlobStorageError?>(nil)
   let current = Mutex<Current?>(nil)
   /// Orders the writes of this process, whose threads share the one lock of the lock file.
   let writeTurn = IOLock<Void>(())
-  /// Whether this process holds `users`. It does not if another process was leaving the catalog clean at that moment.
+  /// Whether this process holds `users`. False if another process was leaving the catalog clean when this one opened
+  /// it.
   let isUser = Mutex(false)
   /// Orders the commits of this process, whose threads share the locks of the live table.
   let stripeTurns = StripeTurns()
-  /// The live table; nil without one. Then every commit settles at once.
+  /// Holds the live table. Without a table every commit settles at once.
   package let live: LiveHolder
   /// The records of open packs that the catalog lacks.
   package let tails: Tails
-  /// Whether all packs of the store lie in its folder. Where machines publish them, a private catalog would lack those of
-  /// others, and a pack that waits to be published need not be on the medium.
+  /// Whether all packs of the store lie in its folder. Where machines publish packs, a private catalog would lack those
+  /// of other machines, and a pack that waits to be published need not be on the medium.
   let hasAllPacks: Bool
-  /// Sent after each commit of this process that is visible.
+  /// Sent after each commit of this process, once it is visible.
   package let changeSignal = ChangeSignal()
   /// When this process last checked that the live table still has its name.
   let lastLook = Atomic<UInt64>(0)
@@ -60,11 +63,11 @@ package final class Catalog: Sendable {
     var generation: String
     /// The `state` that named it; nil for a private catalog.
     var state: OpenState?
-    /// How often `state` had been replaced when it was read. Nil if it has to be checked.
+    /// The count of replacements of `state` when it was read; nil if `state` must be checked.
     var stateCount: StateCount?
   }
 
-  /// Uses another database from now on. The one before may close here, so the closure hands it out.
+  /// Switches to another database. The closure returns the old one, so that it closes outside the mutex.
   func use(_ new: Current) {
     _ = current.withLock { current -> Current? in
       defer { current = new }
@@ -72,7 +75,7 @@ package final class Catalog: Sendable {
     }
   }
 
-  /// How often `state` has been replaced, as a live table counts.
+  /// A live table's count of replacements of `state`.
   struct StateCount: Sendable {
     var table: LiveTable
     var count: UInt64
@@ -87,9 +90,9 @@ package final class Catalog: Sendable {
 
   let randomNumber: @Sendable () -> UInt64
   let clock: WallClock
-  /// What is done before it is rebuilt while it is in use, and needs no lock.
+  /// Runs before a rebuild of a catalog in use, without a lock.
   let prepare: @Sendable () throws(BlobStorageError) -> Void
-  /// What rebuilds it: fills an empty database from the packs.
+  /// Fills an empty database from the packs.
   let fill: Fill
   /// Opens the catalog's outer rows; nil if the database has all rows.
   let outerRowsSource: (any OuterRowsSource)?
@@ -104,13 +107,13 @@ package final class Catalog: Sendable {
     ) throws(BlobStorageError) -> Void
   let recoverDeadPacks: Recovery
 
-  /// Opens the catalog in `folder`, made when it is missing, and rebuilt with `fill` when it cannot be used.
+  /// Opens the catalog in `folder`. Creates a missing catalog, and rebuilds an unusable one with `fill`.
   ///
   /// - Parameters:
   ///   - prepare: downloads what a later `fill` needs, before any lock is taken.
-  ///   - fill: applies all packs. It recovers dead writers' packs, or leaves all packs as they are.
+  ///   - fill: applies all packs. Recovers dead writers' packs if its second argument is true; else changes no pack.
   ///   - recoverDeadPacks: applies what a usable catalog lacks, while no other process writes. It calls its second
-  ///     argument before it writes, and throws `catalogDamaged` to have the catalog rebuilt.
+  ///     argument before it writes. It throws `catalogDamaged` to request a rebuild.
   package init(
     folder: FilePath, files: any FileSystem, store: StoreHeader, identity: MediumIdentity, mapByteCount: Int,
     logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
@@ -190,12 +193,12 @@ package final class Catalog: Sendable {
     }
   }
 
-  /// Runs `body` on a view if since the last one nothing changed but by this process. Otherwise returns nil, and `body`
-  /// did not run.
+  /// Runs `body` on a view if only this process has changed the store since the last view. Otherwise returns nil
+  /// without running `body`.
   ///
   /// Waits for no other process and does no I/O, except one `fstat` every tenth of a second.
   ///
-  /// - Throws: `catalogDamaged` too. ``read(_:)`` rebuilds the catalog then.
+  /// - Throws: also `catalogDamaged`, for which ``read(_:)`` rebuilds the catalog.
   package func readAtOnce<T>(
     _ body: (ReadTransaction) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
@@ -217,14 +220,14 @@ package final class Catalog: Sendable {
     try mended(isPatient: false) { () throws(BlobStorageError) in try database().read(body) }
   }
 
-  /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
+  /// Runs `body` in the only write transaction of all processes, and commits its changes unless it throws.
   ///
   /// Settles all tails first.
   ///
   /// - Parameters:
-  ///   - undo: called when nothing was committed, before any other thread of the process can write; after a rebuild, or
+  ///   - undo: called if nothing was committed, before any other thread of the process can write. After a rebuild, or
   ///     when the disk is full, `body` may run once more.
-  ///   - done: called when it was committed, before any process can rebuild the catalog.
+  ///   - done: called after the commit, before any process can rebuild the catalog.
   package func write<T>(
     _ body: (WriteTransaction) throws(BlobStorageError) -> T, undo: (BlobStorageError) -> Void = { _ in },
     done: () -> Void = {}
@@ -232,7 +235,7 @@ package final class Catalog: Sendable {
     try mended { () throws(BlobStorageError) in try writeOnce(body, undo, done) }
   }
 
-  /// Runs `body`, and once more after a rebuild when it finds the catalog damaged.
+  /// Runs `body`. If it finds the catalog damaged, rebuilds the catalog and runs `body` once more.
   func mended<T>(
     isPatient: Bool = true, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
@@ -299,7 +302,7 @@ package final class Catalog: Sendable {
       return result
     } catch {
       guard error.code == .noSpace, !tails.isEmpty else { throw error }
-      // It runs once more, and must not find what it has appended.
+      // `body` runs once more, and must not find what its first run appended.
       undo(error)
     }
     // On a full disk it settles a few records at a time: LMDB reuses the pages that each transaction frees.
@@ -325,7 +328,7 @@ package final class Catalog: Sendable {
     try write { _ in }
   }
 
-  /// The database in use, after `state` says that it is written to. Returns with `lock` held.
+  /// Returns the database in use, after `state` records that it is written to. Returns with `lock` held.
   func lockedToWrite() throws(BlobStorageError) -> Database {
     if isReadOnly { throw refused() }
     try becomeUser(wait: true)
@@ -358,8 +361,8 @@ package final class Catalog: Sendable {
   /// Waits until every commit that may rely on packs condemned before has ended.
   ///
   /// - Parameter recovered: packs of dead writers that were recovered since.
-  /// - Returns: the pack of another writer that died in a commit, which has to be recovered first; nil if none did.
-  /// - Throws: `busy` when a commit does not end.
+  /// - Returns: the pack of another writer that died in a commit and must be recovered first; nil if none did.
+  /// - Throws: `busy` if a commit does not end in time.
   func awaitCommits(
     seconds: Double, ignoring recovered: Set<PackName>
   ) throws(BlobStorageError) -> PackName? {
@@ -403,7 +406,7 @@ package final class Catalog: Sendable {
         return try makeOwn()
       }
       if !isPatient, (try? adopt(isAlone: true)) != nil, generation != before {
-        // Another process was there first.
+        // Another process has rebuilt it.
         return
       }
       if let reason {
@@ -413,7 +416,7 @@ package final class Catalog: Sendable {
     }
   }
 
-  /// Fills a second, temporary catalog, and calls `body` with the one in use and with that.
+  /// Fills a second, temporary catalog, and calls `body` with the catalog in use and the second one.
   package func withSecond(
     fill: (Database) throws(BlobStorageError) -> Void,
     _ body: (_ inUse: Database, _ second: Database) throws(BlobStorageError) -> Void
@@ -463,25 +466,25 @@ package final class Catalog: Sendable {
     usersFile?.close()
   }
 
-  /// Bytes of the medium that it takes.
+  /// Bytes that the catalog takes on the medium.
   package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
     try mended { () throws(BlobStorageError) in try database().byteCount() }
   }
 
-  /// All packs, in the order in which this catalog came to know them.
+  /// All packs, in the order in which this catalog added them.
   package func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
     try read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
   }
 
-  /// What is known of a pack; nil for one that is not.
+  /// The row of a pack; nil if the catalog does not know the pack.
   package func packRow(_ name: PackName) throws(BlobStorageError) -> PackRow? {
     try read { (transaction) throws(BlobStorageError) in try transaction.pack(name)?.row }
   }
 
-  /// The name of the generation in use: numbers of packs and keys mean something within one only.
+  /// The name of the generation in use. Numbers of packs and keys are valid only within one generation.
   package var generation: String? { current.withLock { $0?.generation } }
 
-  /// Clears the places of readers whose process died.
+  /// Frees the reader slots of dead processes.
   package func clearDeadReaders() throws(BlobStorageError) {
     try mended { () throws(BlobStorageError) in try database().clearDeadReaders() }
   }

@@ -1,10 +1,10 @@
 import Logging
 
-/// What a store has lost, by its census and its catalog.
+/// The losses of a store, as its census and its catalog show them.
 package struct KnownLosses: Sendable, Hashable {
-  /// Packs that belong to the store and are not there.
+  /// Packs of the store that are missing.
   package var lostPacks: [PackName] = []
-  /// Packs with places that cannot be read, and that may have held refs or drops of any key.
+  /// Packs with unreadable parts, which may have held refs or drops of any key.
   package var damagedPacks: [PackName] = []
 
   /// The log of a shared store ends before an entry that this machine has read.
@@ -23,17 +23,17 @@ extension StoreLosses {
   }
 }
 
-/// The census and the catalog: what each knows that the other lacks.
+/// Compares the census with the catalog.
 extension CatalogBuilder {
-  /// Looks whether packs that the catalog knows, and that are not there, should be there. Then they are lost, and what the
-  /// catalog knows of them stays in it.
+  /// Checks that packs of the catalog that are missing are lost. Rows of lost packs stay in the catalog.
   ///
-  /// - Throws: `catalogDamaged` when one of them need not be there: the catalog is older or newer than the packs.
+  /// - Throws: `catalogDamaged` if a missing pack was removed or never durable: the catalog is older or newer than the
+  ///   packs.
   func checkLost(_ missing: [PackRow]) throws(BlobStorageError) {
     guard !missing.isEmpty else { return }
     let census = try backend.census.read()
     for row in missing {
-      // What was published is looked for later, without a lock.
+      // A published pack passes. A later check finds out, without a lock, whether its object still exists.
       guard wasDurable(row) || census.pack(row.name) != nil, !census.hasLeft(row.name) else {
         throw BlobStorageError(
           .catalogDamaged, "Pack \(row.name) is in the catalog, but not in the store.")
@@ -41,12 +41,12 @@ extension CatalogBuilder {
     }
   }
 
-  /// Whether a pack had its name on the medium: one that did not may have lost it in a power cut.
+  /// Whether the name of the pack was durable. A power cut may lose a name that was not.
   private func wasDurable(_ row: PackRow) -> Bool {
     (row.durableByteCount > 0 || row.isSealed && backend.isDurableOnceSynced) && row.state != .retired
   }
 
-  /// Applies a pack that has lost records at its end since it was sealed; false for any other.
+  /// Applies a pack that has lost records at its end since it was sealed; returns false for any other pack.
   func applyIfCutShort(
     _ name: PackName, _ census: Census, into database: Database
   ) throws(BlobStorageError) -> Bool {
@@ -55,13 +55,13 @@ extension CatalogBuilder {
     return true
   }
 
-  /// Whether a pack that was sealed has lost records at its end: it was cut, or an older copy was put back.
+  /// Whether a sealed pack has lost records at its end: it was truncated, or replaced by an older copy.
   func isCutShort(_ name: PackName, _ sealedAt: Int64) throws(BlobStorageError) -> Bool {
     guard let file = try backend.openPack(name) else { return false }
     defer { file.close() }
     do throws(BlobStorageError) {
       let scanner = try PackScanner(file: file, name: name, codecs: codecs, store: store)
-      // With a trailer of its own it is as long as it was; without one its end may be damaged, or cut off.
+      // A trailer at the expected length proves the pack complete. Without one its end may be damaged or cut off.
       if try scanner.trailer() != nil,
         try file.status().byteCount >= sealedAt + Int64(PackFooter.Trailer.byteCount)
       {
@@ -76,15 +76,15 @@ extension CatalogBuilder {
     }
   }
 
-  /// Whether a dead writer's pack lacks records that were promised to be on the medium. No crash leaves it so while the
-  /// catalog is one to trust: the pack was cut, or an older copy was put back. Then the census says from now on where its
-  /// records ended.
+  /// Whether a dead writer's pack lacks records that were promised to be on the medium. If so, writes to the census
+  /// where its records ended. While the catalog can be trusted, no crash causes this: the pack was truncated, or
+  /// replaced by an older copy.
   func isPromiseBroken(_ name: PackName, _ database: Database) throws(BlobStorageError) -> Bool {
-    // No durable call has returned for what a failed sync lost.
+    // For records that a failed sync lost, no durable call has returned.
     let row = try database.packRow(name)
     guard backend.isDurableOnceSynced, row?.isPoisoned != true else { return false }
-    // What was published in this boot stays until the next, also if the catalog does not know the pack yet. A length that
-    // was changed since is invalid, and proves no loss.
+    // Published bytes stay until the next boot, even if the catalog does not know the pack yet. An invalid published
+    // length counts as 0 and proves no loss.
     let promised = max(row?.promisedByteCount ?? 0, live.entry(name)?.published ?? 0)
     guard promised > 0, try isCutShort(name, promised) else { return false }
     logger.error("Pack \(name) is shorter than it was when its writer ended.")
@@ -92,7 +92,7 @@ extension CatalogBuilder {
     return true
   }
 
-  /// Applies the records that a shortened pack still has, and leaves the file as it is.
+  /// Applies the records that a truncated pack still has, and marks it as damaged. Does not change the file.
   func applyCutShort(_ name: PackName, into database: Database) throws(BlobStorageError) {
     guard try apply(name, into: database) != nil else { return }
     logger.error("Pack \(name) is shorter than when it was sealed.")
@@ -105,9 +105,9 @@ extension CatalogBuilder {
     }
   }
 
-  /// Adds to the census what it lacks, and says what the store has lost.
+  /// Adds to the census what it lacks, and returns the losses of the store.
   ///
-  /// - Throws: `corrupted` when the file `store` is not the one that the census knows.
+  /// - Throws: `corrupted` if the file `store` differs from the copy in the census.
   package func compareCensus(with catalog: Catalog) throws(BlobStorageError) -> KnownLosses {
     var losses = KnownLosses()
     // Losses can be reported even if a tail cannot be read.
@@ -123,12 +123,12 @@ extension CatalogBuilder {
     if census.damagedLineCount > 0 {
       logger.warning("The census has \(census.damagedLineCount) damaged lines, which are ignored.")
     }
-    // After the catalog and the census, so that no pack is missed that was begun meanwhile.
+    // Listed after the catalog and the census were read, so that a pack begun meanwhile does not count as lost.
     let names = try backend.packNames()
     do throws(BlobStorageError) {
       try complete(census, live: Set(names.live), rows)
     } catch {
-      // It is made up for by a later opening.
+      // A later opening completes it.
       if !error.isRefusal {
         logger.warning("The census could not be completed.", metadata: ["reason": "\(error.message)"])
       }
@@ -137,7 +137,7 @@ extension CatalogBuilder {
     let known = Set(census.packs.keys).union(rows.lazy.filter(wasDurable).map(\.name))
     losses.lostPacks = known.subtracting(present).sorted()
     if !losses.lostPacks.isEmpty {
-      // A collection that removed them meanwhile has recorded that before.
+      // A collection that removed them meanwhile has recorded that first.
       let now = try backend.census.read()
       losses.lostPacks.removeAll { now.hasLeft($0) }
       try keepLost(losses.lostPacks, now, rows, catalog)
@@ -147,7 +147,7 @@ extension CatalogBuilder {
     return losses
   }
 
-  /// Adds lost packs that only the catalog knew to the census, and keeps writers from sharing their chunks.
+  /// Adds lost packs to the census if it lacks them, and marks them so that writers do not share their chunks.
   private func keepLost(
     _ names: [PackName], _ census: Census, _ rows: [PackRow], _ catalog: Catalog
   ) throws(BlobStorageError) {
@@ -160,7 +160,7 @@ extension CatalogBuilder {
         for row in new {
           try transaction.updatePack(row.name) { row in
             row.isLost = true
-            // It takes no more records.
+            // No records will be added to it.
             row.isSealed = true
           }
         }
@@ -180,7 +180,7 @@ extension CatalogBuilder {
     if isNew { events.append(.store(store.encoded())) }
     for row in rows where row.isSealed && !row.isDamaged && !row.isLost && row.state != .retired {
       guard live.contains(row.name), census.pack(row.name)?.recordsEnd == nil else { continue }
-      // What a killed writer has sealed need not be on the medium.
+      // A pack that a killed writer sealed is perhaps not on the medium.
       if row.durableByteCount == 0, let pack = try backend.openPack(row.name) {
         defer { pack.close() }
         try pack.synchronize()
@@ -196,15 +196,15 @@ extension CatalogBuilder {
   }
 }
 
-/// Packs that were published: by other machines, or by this one in another life.
+/// Applies published packs, of other machines or of an earlier writer of this one.
 extension CatalogBuilder {
-  /// Fills an empty catalog from the published packs that this machine knows of, except those that lie here too. The
-  /// catalog is extended by the others later.
+  /// Fills an empty catalog from the published packs that this machine knows, except those in `local`. Extending the
+  /// catalog adds the other packs later.
   func fillFromPublished(
     _ database: Database, except local: Set<PackName>
   ) throws(BlobStorageError) {
     for name in try backend.knownPackNames().sorted() where !local.contains(name) {
-      // Removed since it was heard of: what is needed of it lies in another.
+      // The pack was removed meanwhile; its live records lie in another pack.
       guard let file = try backend.openPack(name) else { continue }
       defer { file.close() }
       do throws(BlobStorageError) {
@@ -223,7 +223,7 @@ extension CatalogBuilder {
     }
   }
 
-  /// Condemns the packs that collectors have condemned or removed: writers count what lies in them as missing.
+  /// Condemns the packs that collectors have condemned or removed. Writers treat their records as missing.
   package static func condemnUncounted(
     _ backend: any Backend, in transaction: WriteTransaction
   ) throws(BlobStorageError) {
@@ -233,7 +233,7 @@ extension CatalogBuilder {
       in: transaction)
   }
 
-  /// Condemns packs for ever: writers count what lies in them as missing.
+  /// Condemns packs for good. Writers treat their records as missing.
   package static func condemn(
     _ names: some Sequence<PackName>, in transaction: WriteTransaction
   ) throws(BlobStorageError) {
@@ -246,7 +246,7 @@ extension CatalogBuilder {
     if isNew { try transaction.bumpEpoch() }
   }
 
-  /// Marks a pack as published, and thereby as durable.
+  /// Marks a pack as published, and therefore as sealed and durable.
   package static func markPublished(
     _ name: PackName, byteCount: Int64, in transaction: WriteTransaction
   ) throws(BlobStorageError) {

@@ -10,9 +10,9 @@ package struct CatalogBuilder: Sendable {
   package let store: StoreHeader
   package let logger: Logger
   private let weaknesses: Weaknesses
-  /// Records a transaction takes before the next begins, so that none grows without bound.
+  /// Records that one transaction applies, so that no transaction grows without bound.
   package let recordCountOfBatch: Int
-  /// Says up to where the records of living writers' packs count.
+  /// Gives the published lengths of living writers' packs.
   let live: LiveHolder
   private let outerRowsSource: (any OuterRowsSource)?
 
@@ -55,7 +55,7 @@ package struct CatalogBuilder: Sendable {
     }
   }
 
-  /// Fills an empty catalog from all packs that are known of here.
+  /// Fills an empty catalog from all packs that this machine knows, and recovers dead writers' packs.
   package func fill(_ database: Database) throws(BlobStorageError) {
     var adopted: Set<PackName> = []
     do throws(BlobStorageError) { adopted = try outerRowsSource?.adopt(into: database) ?? [] } catch {
@@ -77,7 +77,7 @@ package struct CatalogBuilder: Sendable {
     for name in try backend.packNames().live { _ = try apply(name, into: database) }
   }
 
-  /// Applies a pack as it is; nil when it is not there, or is not one of this store.
+  /// Applies a pack as it is; nil if it is missing, unreadable, or not of this store.
   func apply(
     _ name: PackName, into database: Database
   ) throws(BlobStorageError) -> PackScanner.Outcome? {
@@ -88,9 +88,9 @@ package struct CatalogBuilder: Sendable {
 
   /// Applies the packs that a usable catalog does not know or that a dead writer left open.
   ///
-  /// What the catalog knows of a lost pack stays in it.
+  /// Rows of a lost pack stay in the catalog.
   ///
-  /// - Throws: `catalogDamaged` when the catalog knows a pack that is not there and need not be.
+  /// - Throws: `catalogDamaged` if the catalog knows a missing pack that is not lost, or a lost pack that exists again.
   package func recoverDeadPacks(
     _ database: Database, willWrite: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -98,7 +98,7 @@ package struct CatalogBuilder: Sendable {
     let rows = try database.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
     let known = Dictionary(rows.map { ($0.row.name, $0.row) }, uniquingKeysWith: { first, _ in first })
     let present = Set(names.live).union(names.retired)
-    // On a full disk the file of a retired pack may have gone before its records: the next collection takes care of it.
+    // On a full disk gc may remove a retired pack's file before its records. The next collection forgets the pack.
     try checkLost(rows.map(\.row).filter { !present.contains($0.name) && $0.state != .retired })
     if let found = known.values.first(where: { $0.isLost && present.contains($0.name) }) {
       throw BlobStorageError(.catalogDamaged, "Pack \(found.name) was lost and is there again.")
@@ -146,8 +146,8 @@ package struct CatalogBuilder: Sendable {
     defer { file.close() }
     var end: Int64?
     if let entry = live.entry(name) {
-      // While the published length is unknown, views wait for the rest. What is applied must end with a commit, because
-      // views go on from there.
+      // If the published length is unknown, views wait for the rest. The applied records must end with a commit,
+      // because views continue from there.
       end = Int64(PackHeader.byteCount)
       if entry.isValid {
         let scanner = try PackScanner(
@@ -158,7 +158,7 @@ package struct CatalogBuilder: Sendable {
     _ = try apply(name, file, into: database, upTo: end)
   }
 
-  /// Applies what is whole in a dead writer's pack, cuts off its torn tail and seals it. Its lock is held.
+  /// Applies the intact records of a dead writer's pack, cuts off its torn tail and seals it. The pack's lock is held.
   private func recover(_ name: PackName, _ file: any File, into database: Database)
     throws(BlobStorageError)
   {
@@ -195,7 +195,7 @@ package struct CatalogBuilder: Sendable {
       }
     } catch {
       if error.code == .poisoned {
-        // A second sync would succeed, whatever this one lost: no writer may share the pack's records.
+        // A second sync would succeed, even if this one lost data. No writer may share the pack's records.
         try database.write { (transaction) throws(BlobStorageError) in try transaction.poison(name) }
       }
       // All records have been applied; the rest can wait for the next opening. Discarding the catalog here would also
@@ -205,12 +205,12 @@ package struct CatalogBuilder: Sendable {
     }
   }
 
-  /// Forces a sealed pack to the medium, written once more where a sync of it has failed, and returns its length.
+  /// Syncs a sealed pack and returns its length. After a failed sync, `rewrites` makes it write the bytes again first.
   private func synchronizeAnew(_ file: any File, rewrites: Bool) throws(BlobStorageError) -> Int64 {
     let byteCount = try file.status().byteCount
     if rewrites {
       try PackRecovery.rewrite(file, 0..<byteCount)
-      // Its length may be what was lost: zeros that had been written ahead would hide the footer.
+      // The failed sync may have lost the length: zeros that were written ahead would hide the footer.
       try file.truncate(to: byteCount)
     }
     do throws(BlobStorageError) { try file.synchronize() } catch {
@@ -220,7 +220,7 @@ package struct CatalogBuilder: Sendable {
     return byteCount
   }
 
-  /// Where the part begins that a power cut has torn holes into; nil when there is no such part.
+  /// Returns where the part begins that a power cut has torn; nil if no part is torn.
   ///
   /// What was not synced reaches the medium in any order. Behind the first hole records may need others that are
   /// missing, so none of them counts. A hole in what was synced is damage, and what is whole behind it stays: commit
@@ -251,7 +251,7 @@ package struct CatalogBuilder: Sendable {
     }
   }
 
-  /// Whether the hole reads as zeros somewhere, as bytes do that never reached the medium.
+  /// Whether the hole contains zeros, as bytes do that never reached the medium.
   private func hasLostBytes(_ file: any File, _ hole: Range<Int64>) throws(BlobStorageError) -> Bool {
     let wanted = min(64, hole.upperBound - hole.lowerBound)
     var offset = hole.lowerBound
@@ -273,12 +273,11 @@ package struct CatalogBuilder: Sendable {
       .catalogDamaged, "The catalog knows of records of pack \(name) that have not reached the medium.")
   }
 
-  /// Applies the records of a pack that the catalog does not have yet; nil when the pack is not one of this store.
+  /// Applies the records of a pack that the catalog lacks; nil if the pack is unreadable or not of this store.
   ///
   /// - Parameters:
   ///   - end: where to stop, if the rest of the pack does not count.
-  ///   - notesSeal: false if the caller has yet to sync the pack. A pack that is noted as sealed is never looked at
-  ///     again.
+  ///   - notesSeal: false if the caller has yet to sync the pack. Recovery skips packs that are marked as sealed.
   func apply(
     _ name: PackName, _ file: any File, into database: Database, notesSeal: Bool = true,
     upTo end: Int64? = nil
@@ -316,7 +315,7 @@ package struct CatalogBuilder: Sendable {
     }
     try apply(&batch, number, &row, in: database)
     if outcome.endOffset < knownByteCount {
-      // Records that the catalog has were there: this is damage, no tail that was torn.
+      // The catalog has records from there, so this is damage and not a torn tail.
       outcome.gaps.append(outcome.endOffset..<knownByteCount)
       outcome.lost.append(outcome.endOffset..<knownByteCount)
     }
@@ -325,7 +324,7 @@ package struct CatalogBuilder: Sendable {
     row.isUnreadable = row.isDamaged && outcome.unreadable != nil
     // What this catalog has had before is not lost.
     if outcome.lost.contains(where: { $0.upperBound > knownByteCount }) { row.hasLostRecords = true }
-    // A readable footer need not be synced: a put that shares something here syncs first.
+    // The footer is perhaps not synced yet. A put that shares a record of the pack syncs it first.
     for gap in outcome.gaps {
       logger.error("Pack \(name) is damaged from \(gap.lowerBound) to \(gap.upperBound).")
     }
@@ -344,7 +343,7 @@ package struct CatalogBuilder: Sendable {
     var changed = row
     try database.write { (transaction) throws(BlobStorageError) in
       for record in records {
-        // Behind a gap the records go on further on.
+        // After a gap the records continue at a greater offset.
         changed.appliedByteCount = record.offset
         try transaction.apply(record, from: number, &changed, isRebuilding: true)
       }
@@ -354,7 +353,7 @@ package struct CatalogBuilder: Sendable {
     batch = []
   }
 
-  /// A pack whose very header cannot be read still keeps gc from removing anything: refs may be in it.
+  /// Adds a pack whose header cannot be read. It keeps gc from removing anything, because refs may be in it.
   private func addUnreadable(
     _ name: PackName, _ error: BlobStorageError, in database: Database
   ) throws(BlobStorageError) {

@@ -1,9 +1,9 @@
-/// What the file `state` says: which generation is in use, and by what a process tells whether to trust its file.
+/// The contents of the file `state`: the generation in use, and the evidence that its file can be trusted.
 ///
-/// LMDB trusts its pages: a damaged one can end the process. So LMDB gets only a generation that this boot wrote, or that
-/// has the checksum recorded by the last process to close it.
+/// LMDB trusts its pages: a damaged one can end the process. So LMDB opens only a generation that this boot wrote, or
+/// that has the checksum recorded by the last process to close it.
 package struct CatalogState: Sendable, Hashable {
-  /// Which tables there are, what they mean, and what `state` says: a catalog of another layout is rebuilt.
+  /// The version of the tables and of `state`. A catalog of another layout is rebuilt.
   package static let layout = "10"
 
   package var generation: String
@@ -21,7 +21,7 @@ package struct CatalogState: Sendable, Hashable {
     self.clean = clean
   }
 
-  /// Nil for a text of another layout, and for one that no process wrote.
+  /// Fails for text of another layout, and for text that no process wrote.
   package init?(_ text: String) {
     let words = text.split(whereSeparator: { $0 == " " || $0 == "\n" })
     guard words.count == 4 || words.count == 9, words[0] == Self.layout, words[1].hasPrefix("g"),
@@ -37,7 +37,7 @@ package struct CatalogState: Sendable, Hashable {
       byteCount: byteCount, changed: FileTime(seconds: seconds, nanoseconds: nanoseconds), checksum: checksum)
   }
 
-  /// One line.
+  /// The contents as one line.
   package var text: String {
     let written = "\(Self.layout) \(generation) \(mark.text) \(inode)"
     guard let clean else { return written + "\n" }
@@ -70,7 +70,7 @@ package struct CleanFile: Sendable, Hashable {
     var offset: Int64 = 0
     while offset < byteCount {
       let bytes = try file.bytesThere(at: offset, 1 << 20)
-      // It was cut meanwhile: the length tells.
+      // The file was truncated meanwhile, which its length shows.
       guard !bytes.isEmpty else {
         byteCount = offset
         return

@@ -15,10 +15,10 @@ package final class ChangeSignal: Sendable {
 
   private let state = Mutex(State())
   private let commits = Atomic<UInt64>(0)
-  /// So that a commit takes no lock while no task waits.
+  /// The number of waiting tasks. While it is 0, a commit takes no lock.
   private let waitCount = Atomic<Int>(0)
 
-  /// How many commits there were.
+  /// The number of commits so far.
   package var count: UInt64 { commits.load(ordering: .sequentiallyConsistent) }
 
   func send() {

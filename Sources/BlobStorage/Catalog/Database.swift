@@ -3,23 +3,23 @@ import Foundation
 import Synchronization
 import SystemPackage
 
-/// One LMDB database file, opened once in this process, without syncs: it is derived and can be made again.
+/// One LMDB database file, opened once in this process. It is written without syncs, because it can be rebuilt.
 ///
-/// Transactions on it run on any thread. Readers share a gate that growing the map holds alone, because LMDB may
+/// Transactions run on any thread and hold a gate shared. Growing the map holds the gate exclusively, because LMDB may
 /// move the map only while no transaction of the process is open. LMDB 0.9 manual, `mdb_env_set_mapsize`.
 package final class Database: @unchecked Sendable {
   private static let count = Atomic<UInt64>(0)
-  /// Another one for each database of the process.
+  /// Unique among the databases of the process.
   let number = Database.count.add(1, ordering: .relaxed).newValue
   // Unchecked: the handle is only used under LMDB's own rules, which the gate keeps.
   let handle: OpaquePointer
   let tables: [MDB_dbi]
   private let gate = ReadWriteLock()
-  /// Ended read transactions that can be begun again without an allocation.
+  /// Ended read transactions, kept for reuse without an allocation.
   private let spareReaders = Mutex<[Spare]>([])
   private let dataFile: any File
   let pageByteCount: Int
-  /// Nil for a private one.
+  /// Nil for a private database.
   private let place: SharedDatabases.Place?
   private let folder: FilePath
   private let files: any FileSystem
@@ -44,7 +44,7 @@ package final class Database: @unchecked Sendable {
 
   /// Opens or creates the database in `folder`, which exists.
   ///
-  /// - Throws: `catalogDamaged` when the file is not one that can be used.
+  /// - Throws: `catalogDamaged` if the file cannot be used.
   fileprivate init(
     folder: FilePath, place: SharedDatabases.Place?, files: any FileSystem, for catalog: Catalog
   ) throws(BlobStorageError) {
@@ -62,7 +62,7 @@ package final class Database: @unchecked Sendable {
     try Database.check(mdb_env_set_maxreaders(handle, 1_022), "set up")
     try Database.check(mdb_env_set_mapsize(handle, catalog.mapByteCount), "set up")
     try Self.allocateLock(folder.entry("lock.mdb"), files)
-    // No syncs: power cuts are answered by rebuilding. No thread-local readers: pool threads share transactions.
+    // No syncs: after a power cut the catalog is rebuilt. No thread-local readers: pool threads share transactions.
     let flags = UInt32(MDB_NOSYNC | MDB_NOTLS | MDB_NORDAHEAD)
     try Database.check(mdb_env_open(handle, folder.string, flags, 0o600), "open")
     dataFile = try files.open(folder.entry("data.mdb"), .read)
@@ -85,7 +85,7 @@ package final class Database: @unchecked Sendable {
     opened = true
   }
 
-  /// An empty database without a name: it disappears with this object.
+  /// Creates an empty database without a name, which disappears with this object.
   static func temporary(for catalog: Catalog) throws(BlobStorageError) -> Database {
     let files = SystemFiles()
     let folder = FilePath(FileManager.default.temporaryDirectory.path)
@@ -107,7 +107,7 @@ package final class Database: @unchecked Sendable {
     if let place { SharedDatabases.closed(place) }
   }
 
-  /// Makes room for LMDB's table of readers before it is mapped: on a full disk, touching a page of it that was never
+  /// Allocates LMDB's table of readers before it is mapped. On a full disk, touching a page of it that was never
   /// written would end the process. Another process that opens the database now does the same.
   private static func allocateLock(_ path: FilePath, _ files: any FileSystem) throws(BlobStorageError) {
     let status = try files.status(of: path)
@@ -116,7 +116,7 @@ package final class Database: @unchecked Sendable {
     }
     let file = try files.open(path, .openOrCreate)
     defer { file.close() }
-    // LMDB takes as many readers as fit; the length is not changed under those that have it mapped.
+    // LMDB takes as many readers as fit. An existing length stays, because other processes have the file mapped.
     let byteCount = max(status?.byteCount ?? 0, 68 << 10)
     if let status, status.byteCount > 0, status.allocatedByteCount >= status.byteCount { return }
     try file.allocate(byteCount: status.map { $0.byteCount > 0 ? $0.byteCount : byteCount } ?? byteCount)
@@ -147,15 +147,15 @@ package final class Database: @unchecked Sendable {
     return tables
   }
 
-  /// Whether the file was put out of use: a rebuilt catalog has taken its place.
+  /// Whether a rebuilt catalog has replaced the file, which has lost its name.
   package func isSuperseded() throws(BlobStorageError) -> Bool { try dataFile.status().linkCount == 0 }
 
-  /// Which file it is.
+  /// The inode of the database's file.
   func inode() throws(BlobStorageError) -> UInt64 { try dataFile.status().inode }
 
   fileprivate var isNameless: Bool { (try? isSuperseded()) ?? false }
 
-  /// Bytes of the database's file.
+  /// Allocated bytes of the database's file.
   package func byteCount() throws(BlobStorageError) -> Int64 { try dataFile.status().allocatedByteCount }
 
   /// Whether a reader would get the snapshot with this number now. Only inside of ``read(_:)``.
@@ -181,7 +181,7 @@ package final class Database: @unchecked Sendable {
     return try body(ReadTransaction(reader, of: self))
   }
 
-  /// What is known of a pack; nil for one that is not.
+  /// The row of a pack; nil if the catalog does not know the pack.
   func packRow(_ name: PackName) throws(BlobStorageError) -> PackRow? {
     try read { (transaction) throws(BlobStorageError) in try transaction.pack(name)?.row }
   }
@@ -215,14 +215,14 @@ package final class Database: @unchecked Sendable {
     } catch { throw Self.explained(error, folder, files, pageByteCount: pageByteCount) }
   }
 
-  /// LMDB writes up to this many pages at once, and calls it an I/O error when only some of them find room.
+  /// LMDB writes up to this many pages at once, and reports an I/O error if the disk has room for only some of them.
   private static let pageCountOfWrite = 64
 
-  /// The error, or `noSpace` where a write was cut short because the file system is full. LMDB 0.9, `mdb_page_flush`.
+  /// Returns `noSpace` if a full file system cut a write short; else the error itself. LMDB 0.9, `mdb_page_flush`.
   private static func explained(
     _ error: BlobStorageError, _ folder: FilePath, _ files: any FileSystem, pageByteCount: Int
   ) -> BlobStorageError {
-    // Errors of files carry a path: those are not LMDB's.
+    // An error with a path comes from a file, not from LMDB.
     guard error.errno == Errno.ioError.rawValue, error.path == nil else { return error }
     do throws(BlobStorageError) {
       guard try files.availableByteCount(at: folder) < Int64(pageCountOfWrite * pageByteCount) else {
@@ -232,7 +232,7 @@ package final class Database: @unchecked Sendable {
     return failure(Errno.noSpace.rawValue, "write to")
   }
 
-  /// Clears the places of readers whose process died, so that they keep no pages alive.
+  /// Frees the reader slots of dead processes, so that they keep no pages alive.
   package func clearDeadReaders() {
     var count: Int32 = 0
     mdb_reader_check(handle, &count)
@@ -273,7 +273,7 @@ package final class Database: @unchecked Sendable {
     if !kept { mdb_txn_abort(transaction) }
   }
 
-  /// Leaves a quarter of the map, and never less than 64 pages, free for the next transaction.
+  /// Grows the map unless a quarter of it, and at least 64 pages, are free for the next transaction.
   private func growIfNeeded() throws(BlobStorageError) {
     var information = MDB_envinfo()
     try Self.check(mdb_env_info(handle, &information), "inspect")
@@ -340,13 +340,13 @@ enum SharedDatabases {
   /// A database stays here until it has been closed.
   private static let known = IOLock<[Place: Weak]>([:])
 
-  /// Which folder it is, by whatever path.
+  /// Identifies a folder, whatever its path.
   struct Place: Hashable, Sendable {
     let device: UInt64
     let inode: UInt64
   }
 
-  /// The database in `folder`, which exists, shared by all of this process that ask for it.
+  /// Returns the database in `folder`, which exists. All callers in this process share it.
   static func open(_ folder: FilePath, for catalog: Catalog) throws(BlobStorageError) -> Database {
     guard let status = try catalog.files.status(of: folder) else {
       throw BlobStorageError(

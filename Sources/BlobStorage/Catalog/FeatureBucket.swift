@@ -1,9 +1,9 @@
-/// Entries of the youngest chunks that are stored without a similar one: which might be similar to a new chunk.
+/// A bucket of the youngest chunks without a base, which may be similar to a new chunk.
 ///
-/// For each of a chunk's three features there is an entry of 6 bytes in a bucket: 16 bits of the feature and the first 32
-/// of the digest. The youngest come first and fill half a page. So the table is bounded: at most 25 MB, enough for the
-/// 1.3 million youngest chunks. More buckets would reach further, and cost each store more: each bucket takes 13 bytes
-/// more than its entries. A chance match costs a try, and a stale entry finds nothing: both are harmless.
+/// Each chunk has an entry of 6 bytes for each of its three features: 16 bits of the feature and the first 32 bits of
+/// the digest. The youngest entries come first and fill at most half a page. So the table takes at most 25 MB, enough
+/// for the 1.3 million youngest chunks. More buckets would reach further back and cost every store more: each bucket
+/// takes 13 bytes beyond its entries. A chance match costs a try, and a stale entry finds nothing; both are harmless.
 struct FeatureBucket {
   private static let bitCount = 12
   private static let entryCountMax = 330
@@ -20,8 +20,7 @@ struct FeatureBucket {
     return [UInt8(index), UInt8(bucket >> 8), UInt8(bucket & 0xff)]
   }
 
-  /// Calls `body` with the beginnings of the digests that a bucket has for a feature, the youngest first, until it
-  /// returns false.
+  /// Calls `body` with the digest prefixes that a bucket has for a feature, youngest first, until it returns false.
   static func forEachPrefix(
     of feature: UInt32, in bucket: UnsafeRawBufferPointer,
     _ body: (_ prefix: [UInt8]) throws(BlobStorageError) -> Bool
@@ -33,7 +32,7 @@ struct FeatureBucket {
     }
   }
 
-  /// Puts the entry first, and drops the oldest of a full bucket; false when it is there already.
+  /// Inserts the entry first, and drops the oldest entry of a full bucket. Returns false if the entry exists.
   mutating func insert(_ feature: UInt32, _ digest: BlobDigest) -> Bool {
     let entry = Self.entry(feature, digest)
     if starts.contains(where: { has(entry, at: $0) }) { return false }
@@ -42,7 +41,7 @@ struct FeatureBucket {
     return true
   }
 
-  /// Removes the entry; false when it is not there.
+  /// Removes the entry; false if there is none.
   mutating func remove(_ feature: UInt32, _ digest: BlobDigest) -> Bool {
     let entry = Self.entry(feature, digest)
     var kept: [UInt8] = []

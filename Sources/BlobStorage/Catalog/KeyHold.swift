@@ -3,10 +3,10 @@ package struct KeyHold: Hashable, Sendable {
   private static let tag: [UInt8] = [0x48, 0x4c, 0x44, 0x31]  // HLD1
 
   package var name: String
-  /// What the keys begin with; with `isExact` the key.
+  /// The prefix of the held keys; with `isExact` the key itself.
   package var prefix: [UInt8]
   package var isExact = false
-  /// The number of a state that is held: then only keys count that had a version by then.
+  /// The number of a held state. Then only keys that had a version at `time` are held.
   package var state: UInt64?
   package var time: UInt64 = .max
 
@@ -49,7 +49,7 @@ package struct KeyHold: Hashable, Sendable {
     return writer.bytes
   }
 
-  /// - Throws: `unsupportedFormat` or `corrupted` for what is no hold.
+  /// - Throws: `unsupportedFormat` or `corrupted` if this is not a valid hold.
   package init(key: [UInt8], metadata: [UInt8]) throws(BlobStorageError) {
     guard metadata.starts(with: Self.tag) else {
       throw BlobStorageError(.unsupportedFormat, "A hold was written by a later build.")
@@ -67,7 +67,7 @@ package struct KeyHold: Hashable, Sendable {
 }
 
 extension BlobStorageError.Code {
-  /// A hold protects what was to be dropped.
+  /// A hold protects what the call would drop.
   public static let held = Self(rawValue: "held")
 }
 
@@ -83,7 +83,7 @@ extension ReadTransaction {
     return holds
   }
 
-  /// The first of some holds that protects a key, or the record of a state; nil if none does.
+  /// Returns the first of `holds` that protects a key or the record of a state; nil if none does.
   package func hold(on key: [UInt8], among holds: [KeyHold]) throws(BlobStorageError) -> KeyHold? {
     if holds.isEmpty { return nil }
     if key.starts(with: InternalKey.Purpose.state.prefix) {
@@ -96,7 +96,7 @@ extension ReadTransaction {
     return holds.first { $0.covers(key, oldest: oldest) }
   }
 
-  /// The oldest version of a key, also one that an import has replaced; nil if it has none.
+  /// The oldest version of a key, including versions that an import has replaced; nil if it has none.
   private func oldestVersion(ofKey key: [UInt8]) throws(BlobStorageError) -> Stamp? {
     var oldest: Stamp?
     for key in [InternalKey.Purpose.replaced.key(key), key] {

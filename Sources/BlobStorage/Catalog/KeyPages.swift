@@ -13,9 +13,9 @@ package struct KeyPages {
   private var last: [UInt8]?
 
   /// - Parameters:
-  ///   - includesHidden: also walks keys without a version that can be seen.
+  ///   - includesHidden: also walks keys without a visible version.
   ///   - includesInternal: also walks internal keys.
-  ///   - countMax: a page ends with the key at which the counts of its keys reach this.
+  ///   - countMax: a page ends once the counts of its keys add up to this.
   package init(
     _ catalog: Catalog, prefix: [UInt8], includesHidden: Bool = false, includesInternal: Bool = false,
     countMax: Int
@@ -27,18 +27,18 @@ package struct KeyPages {
     self.countMax = countMax
   }
 
-  /// The same for a prefix as a caller has it.
+  /// Walks the keys that begin with a string.
   package init(_ catalog: Catalog, prefix: String = "", includesInternal: Bool = false, countMax: Int) {
     self.init(
       catalog, prefix: Array(prefix.utf8), includesInternal: includesInternal, countMax: countMax)
   }
 
-  /// Makes an entry of a key, in the snapshot of its page, and says how much it counts; nil passes over the key.
+  /// Reads an entry from a key, in the snapshot of its page, and returns it with its count; nil skips the key.
   package typealias Reading<Entry> = (_ key: [UInt8], NameRow, ReadTransaction) throws(BlobStorageError) -> (
     entry: Entry, count: Int
   )?
 
-  /// The entries of the next page, or nil behind the last key.
+  /// Returns the entries of the next page; nil after the last key.
   package mutating func next<Entry>(_ read: Reading<Entry>) throws(BlobStorageError) -> [Entry]? {
     try CancellationFlag.check()
     let (page, end) = try catalog.read { (transaction) throws(BlobStorageError) -> ([Entry], [UInt8]?) in
@@ -87,8 +87,8 @@ extension BlobVersion {
 
 /// Walks over whole tables, with a short snapshot for each page.
 extension Catalog {
-  /// Calls `body` with every chunk, in the order of digests, until it returns false. Each batch has a
-  /// snapshot of its own.
+  /// Calls `body` with every chunk, in the order of digests, until it returns false. Each page has a snapshot of its
+  /// own.
   package func forEachChunk(
     _ body: (BlobDigest, ChunkRow, ReadTransaction) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
@@ -130,8 +130,7 @@ extension Catalog {
     } while last != nil
   }
 
-  /// How many keys there are, about: long ones count several times, and so do some that are gone. Outer rows do not
-  /// count.
+  /// The approximate number of keys. Long keys count several times, some removed keys count, and outer rows do not.
   package func keyCountMax() throws(BlobStorageError) -> Int {
     try read { (transaction) throws(BlobStorageError) in try transaction.count(.names) }
   }

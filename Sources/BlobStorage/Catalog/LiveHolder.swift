@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Holds the live table once it is open, for everything that asks about packs of living writers.
+/// Holds the live table once it is open, for all parts that need the slots of living writers.
 package final class LiveHolder: Sendable {
   private let state = Mutex<LiveTable?>(nil)
 

@@ -8,7 +8,7 @@ import SystemPackage
 /// slot and dies with its process. So a free lock proves that the writer is dead.
 ///
 /// The numbers are hints: the records of a pack and their checksums confirm a published length. Each length also
-/// carries a checksum of itself. Readers reject a length that was changed otherwise, and its writer restores it.
+/// carries its own checksum. Readers reject a length that does not match it, and the writer restores the length.
 package final class LiveTable: Sendable {
   package static let slotCount = 128
   package static let slotWordCount = 8
@@ -55,7 +55,7 @@ package final class LiveTable: Sendable {
   /// Opens the table in a folder.
   ///
   /// Another mount in the same boot may belong to another container that shares the memory. A process that is alone
-  /// rejects a table of another mount: the disk may have been gone meanwhile.
+  /// rejects a table of another mount, because the disk may have been removed meanwhile.
   ///
   /// - Parameter isAlone: whether no other process uses the store; then a missing or invalid table is created again.
   /// - Returns: nil if there is no valid table.
@@ -68,12 +68,12 @@ package final class LiveTable: Sendable {
       if table.memory[Word.boot.rawValue] == boot, !isAlone || table.memory[Word.mount.rawValue] == mount {
         return table
       }
-      // A reader may still look there.
+      // A reader may still have this table mapped.
       if isAlone { table.endNewCatalog() }
       table.close()
     }
     guard isAlone else { return nil }
-    // If no table can be created, none may remain: others take an invalid one for damage.
+    // If no table can be created, none may remain: other processes take an invalid table for damage.
     do { try files.remove(path) } catch {}
     let new = folder.entry("live.new")
     do throws(BlobStorageError) {
@@ -99,7 +99,7 @@ package final class LiveTable: Sendable {
     return try opened(path, files)
   }
 
-  /// Whether the folder has a file of that name.
+  /// Whether the folder has a file with the table's name.
   static func isThere(in folder: FilePath, _ files: any FileSystem) throws(BlobStorageError) -> Bool {
     try files.status(of: folder.entry("live"))?.kind == .regular
   }
@@ -133,7 +133,7 @@ package final class LiveTable: Sendable {
     }
   }
 
-  /// Whether the file lost its name: then other processes use another table.
+  /// Whether the file lost its name, so that other processes use another table.
   func isRemoved() throws(BlobStorageError) -> Bool { try file.status().linkCount == 0 }
 
   // MARK: Counts
@@ -146,14 +146,14 @@ package final class LiveTable: Sendable {
 
   /// Changes whenever a process replaces the file that names the catalog in use.
   ///
-  /// It is odd from before the replacement until after it. It stays odd if the process dies in between: then it does not
-  /// tell whether the file was replaced, and only the file does.
+  /// It is odd during the replacement. If the process dies meanwhile, it stays odd, and only the file itself tells
+  /// whether it was replaced.
   var catalogCount: UInt64 { memory[Word.catalogCount.rawValue] }
 
-  /// Says that this process is about to replace the file. The catalog's `lock` is held exclusively.
+  /// Announces a replacement of the file. The catalog's `lock` is held exclusively.
   func beginNewCatalog() { memory.storeFirst(catalogCount | 1, at: Word.catalogCount.rawValue) }
 
-  /// Says that the file may have been replaced, and is not being replaced now. The catalog's `lock` is held exclusively.
+  /// Announces the end of a replacement, which may have failed. The catalog's `lock` is held exclusively.
   func endNewCatalog() { memory.storeFirst((catalogCount | 1) &+ 1, at: Word.catalogCount.rawValue) }
 
   var epoch: UInt64 { memory[Word.epoch.rawValue] }
@@ -193,7 +193,7 @@ package final class LiveTable: Sendable {
     return length | UInt64(withUnsafeBytes(of: words) { CRC32C.checksum($0.bytes) }) << 32
   }
 
-  /// The length that was stored; nil if none was.
+  /// Decodes a stored length; nil if it is invalid.
   private static func length(_ word: UInt64, of pack: PackName, isPromised: Bool) -> Int64? {
     let length = Int64(UInt32(truncatingIfNeeded: word))
     guard word == Self.word(length, of: pack, isPromised: isPromised), length <= BlobLimits.packByteCountMax
@@ -232,8 +232,8 @@ package final class LiveTable: Sendable {
     memory[word(slot, .sequence)] = UInt64(pack.sequence) + 1
   }
 
-  /// Restores a slot of this process. It does not change hands, and readers must not miss it: its turn stays even. The
-  /// checksum of the length tells them if they read words of both.
+  /// Restores a slot of this process. Its turn stays even, because the slot does not change hands and readers must not
+  /// miss it. If they read a mixture of words, the checksum of the length shows it.
   private func restore(_ entry: Entry) {
     store(entry)
     let turn = memory[word(entry.slot, .turn)]
@@ -278,7 +278,7 @@ package final class LiveTable: Sendable {
     }
   }
 
-  /// Also true if the writer died while it claimed or released the slot.
+  /// Whether the slot can be claimed. Also true if the writer died while it claimed or released the slot.
   private func isFree(_ slot: Int) -> Bool {
     memory[word(slot, .sequence)] == 0 || memory[word(slot, .turn)] & 1 == 1
   }
@@ -314,7 +314,7 @@ package final class LiveTable: Sendable {
     return false
   }
 
-  /// Frees the slots of dead writers for which `isSettled` says that the catalog has all that they published.
+  /// Frees the slots of dead writers for which `isSettled` says that the catalog has all their published records.
   package func reap(_ isSettled: (Entry) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
     for entry in entries() where try isSettled(entry) {
       try own.withLock { (own) throws(BlobStorageError) in
@@ -426,8 +426,8 @@ package final class LiveTable: Sendable {
     }
   }
 
-  /// The error of a commit that cannot begin. The lock does not say which process holds it, but the slots say which are
-  /// in a commit.
+  /// The error of a commit that cannot begin. The lock does not show which process holds it, but the slots show which
+  /// processes are in a commit.
   func heldUp() throws(BlobStorageError) -> BlobStorageError {
     let ownSlots = own.withLock { Set($0.keys) }
     var others: [Entry] = []

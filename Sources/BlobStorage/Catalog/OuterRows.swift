@@ -1,17 +1,16 @@
 import Synchronization
 
-/// Rows of a catalog that lie elsewhere than in its database. Machines that share a store can read them from objects.
+/// Rows of a catalog that lie outside its database. Machines that share a store can read them from objects.
 ///
-/// The database counts first: it keeps the rows that came later, and in ``Table/removed`` the keys of rows that do not
-/// count any more.
+/// The database has priority: it holds newer rows, and in ``Table/removed`` the keys of outer rows that were removed.
 package protocol OuterRows: AnyObject, Sendable {
-  /// What the catalog keeps, so that its next opening finds the rows again.
+  /// Bytes that the catalog stores, so that its next opening finds the rows again.
   var root: [UInt8] { get }
 
-  /// Whether a read has found damage, or an object that has gone.
+  /// Whether a read has found damage or a missing object.
   var isDamaged: Bool { get }
 
-  /// Makes sure that no later catalog of this process relies on these rows.
+  /// Keeps later catalogs of this process from relying on these rows.
   func distrust()
 
   /// The value of a row, borrowed for as long as its owner lives; nil when there is none.
@@ -19,36 +18,36 @@ package protocol OuterRows: AnyObject, Sendable {
     _ table: Table, _ key: UnsafeRawBufferPointer
   ) throws(BlobStorageError) -> (value: UnsafeRawBufferPointer, owner: AnyObject)?
 
-  /// Goes through the rows of a table whose keys are not below `start`.
+  /// Steps through the rows of a table whose keys are at least `start`.
   func walk(_ table: Table, from start: UnsafeRawBufferPointer) throws(BlobStorageError) -> any RowSteps
 }
 
-/// Where outer rows come from.
+/// Finds and opens outer rows.
 package protocol OuterRowsSource: Sendable {
-  /// Begins a new catalog with outer rows, as ``Backend/prefetchFooters()`` has found them.
+  /// Fills a new catalog with the outer rows that ``Backend/prefetchFooters()`` has found.
   ///
-  /// - Returns: the packs whose rows these are; none if there are no such rows.
-  /// - Throws: `catalogDamaged` or `corrupted` when they cannot be used: the catalog is made without them.
+  /// - Returns: the packs that the rows describe; none if no rows were found.
+  /// - Throws: `catalogDamaged` or `corrupted` if the rows cannot be used. The catalog is then filled without them.
   func adopt(into database: Database) throws(BlobStorageError) -> Set<PackName>
 
   /// Opens the outer rows of a catalog.
   ///
-  /// - Throws: `catalogDamaged` when they cannot be opened.
+  /// - Throws: `catalogDamaged` if they cannot be opened.
   func open(_ root: [UInt8]) throws(BlobStorageError) -> any OuterRows
 }
 
-/// Goes through rows in byte order of their keys.
+/// Steps through rows in byte order of their keys.
 package protocol RowSteps {
-  /// The row that it has come to, borrowed until it goes on: without a value if the row was removed. Nil at the end.
+  /// The current row, borrowed until the next step; nil at the end. Its value is nil if the row was removed.
   var row: (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?)? { get }
   mutating func advance() throws(BlobStorageError)
 }
 
 extension Database {
-  /// Where a catalog keeps the root of its outer rows.
+  /// The key under which a catalog stores the root of its outer rows.
   static let outerRowsKey = Array("index".utf8)
 
-  /// Relies on outer rows once `body` is done.
+  /// Stores the root of outer rows, runs `body` in the same transaction, and then relies on the rows.
   package func adopt<T>(
     _ rows: any OuterRows, _ body: (WriteTransaction) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
@@ -68,12 +67,12 @@ extension Catalog {
   /// The root of the outer rows that the catalog in use relies on; nil if it has all rows itself.
   package func outerRoot() throws(BlobStorageError) -> [UInt8]? { try database().outerRows?.root }
 
-  /// Bytes of the rows that the catalog has itself.
+  /// Allocated bytes of the catalog's database, without outer rows.
   package func ownByteCount() throws(BlobStorageError) -> Int64 { try database().byteCount() }
 }
 
 extension Table {
-  /// Whether its rows may lie elsewhere. The others are small, or say what this machine has done.
+  /// Whether a table may have outer rows. Other tables are small, or describe only this machine.
   package var hasOuterRows: Bool {
     switch self {
     case .chunks, .chunkBases, .manifests, .names, .versions, .masks, .bases: true
@@ -81,7 +80,8 @@ extension Table {
     }
   }
 
-  /// What its keys begin with where the rows of several tables lie together. These numbers are part of the format.
+  /// The first byte of the table's keys where rows of several tables lie together. These numbers are part of the
+  /// format.
   package var number: UInt8 {
     switch self {
     case .meta: 0

@@ -1,6 +1,6 @@
-/// Takes a pack out of the catalog that is not in the store any more.
+/// Removes a pack from the catalog after it has left the store.
 package struct PackRetraction {
-  /// Records that one transaction takes out. Where a full disk has no room for so large a change, it takes fewer.
+  /// Records that one transaction removes. On a full disk, which has no room for so large a change, it removes fewer.
   private static let recordCountOfBatch = 5_000
   /// Records that are held in memory at a time, about.
   private static let recordCountOfWindow = 1 << 15
@@ -16,16 +16,17 @@ package struct PackRetraction {
     self.packs = packs
   }
 
-  /// Takes its records out, from the last to the first, and forgets it. Its row is `retired`; `file` has its footer.
+  /// Removes the pack's records, from the last to the first, and then its row. The row is `retired`; `file` has a
+  /// footer.
   ///
-  /// The pack's row says up to where its records are still in the catalog, so that a crash in between is gone on from.
+  /// The row says up to where its records are still in the catalog, so that another run continues after a crash.
   ///
   /// - Throws: `noSpace` when there is no room to take out a single record; `corrupted` when the medium cannot read
   ///   which records there are.
   package mutating func run(_ file: any File) throws(BlobStorageError) {
     guard let row = try catalog.packRow(name) else { return }
     let scanner = try packs.scanner(name, file)
-    // A pack that was applied in part may have chunks without a base further on (`PublishedIntake`).
+    // A partly applied pack may have chunks without a base beyond its applied length (`PublishedIntake`).
     if !row.isSealed {
       try Self.forEachWindow(of: scanner) { record in
         guard record.offset >= row.appliedByteCount, case .chunk(let chunk) = record.content else {
@@ -47,13 +48,12 @@ package struct PackRetraction {
     try forget()
   }
 
-  /// The same, for a disk on which there is no room for any change until the file is gone: all its records are held in
-  /// memory.
+  /// Removes the pack when the disk has no room for any change until the file is gone. Holds all its records in memory.
   ///
-  /// A process that dies in between leaves the pack's row, `retired` and without a file: that counts for nothing but
-  /// garbage, and goes when the catalog is rebuilt.
+  /// A process that dies in between leaves a `retired` row without a file. The row counts only as garbage, and
+  /// disappears when the next collection rebuilds the catalog.
   ///
-  /// - Parameter remove: called once the records are known: closes and removes the file.
+  /// - Parameter remove: closes and removes the file; called once the records are known.
   package mutating func run(
     _ file: any File, removingFirst remove: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -71,7 +71,7 @@ package struct PackRetraction {
   private mutating func retract(_ records: [PackRecord]) throws(BlobStorageError) {
     try inBatches(records) {
       (batch, transaction, number, row) throws(BlobStorageError) in
-      // Another process may be at it too.
+      // Another process may retract the same pack.
       for record in batch.reversed() where record.offset < row.appliedByteCount {
         try transaction.retract(record, from: number)
         row.appliedByteCount = record.offset
@@ -87,8 +87,8 @@ package struct PackRetraction {
     }
   }
 
-  /// Calls `body` in a transaction each for batches of the records, the last ones first. The batches are smaller where
-  /// there is no room for more, because the catalog needs new pages for what it changes.
+  /// Calls `body` with batches of the records, the last ones first, each in its own transaction. Batches shrink when
+  /// the disk is full, because the catalog needs new pages for its changes.
   private mutating func inBatches(
     _ records: [PackRecord],
     _ body: (ArraySlice<PackRecord>, WriteTransaction, UInt32, inout PackRow) throws(BlobStorageError) -> Void
@@ -98,7 +98,7 @@ package struct PackRetraction {
       let batch = rest.suffix(batchCount)
       do throws(BlobStorageError) {
         try catalog.write { (transaction) throws(BlobStorageError) in
-          // A catalog that was rebuilt meanwhile does not have the pack, and may have given its number to another.
+          // A catalog that was rebuilt meanwhile lacks the pack, and may have given its number to another pack.
           guard var pack = try transaction.pack(name) else { return }
           try body(batch, transaction, pack.number, &pack.row)
         }
@@ -120,7 +120,7 @@ package struct PackRetraction {
   ) throws(BlobStorageError) {
     var end = Int.max
     repeat {
-      // The last ones before `end`. Those before them are found by another look.
+      // The last records before `end`. Another scan finds those before them.
       var window: [PackRecord] = []
       var byteCount = 0
       var count = 0

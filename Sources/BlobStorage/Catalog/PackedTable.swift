@@ -1,9 +1,9 @@
 import CLMDB
 
-/// Tables whose rows all have one length. LMDB keeps them as the sorted values of a single key (`MDB_DUPFIXED`): so they
-/// lie side by side in a page, without the ten bytes that any other row takes besides its own.
+/// Packed tables, whose rows all have one length. LMDB keeps the rows as the sorted values of a single key
+/// (`MDB_DUPFIXED`). They lie side by side in a page and save the ten bytes of overhead of any other row.
 extension Table {
-  /// Bytes of each key of such a table; nil for other tables.
+  /// Bytes of each key of a packed table; nil for other tables.
   var packedKeyByteCount: Int? {
     switch self {
     case .chunks: BlobDigest.byteCount
@@ -12,19 +12,19 @@ extension Table {
     }
   }
 
-  /// What LMDB is told of the table when it is made.
+  /// The flags with which LMDB creates the table.
   var flags: UInt32 { packedKeyByteCount == nil ? 0 : UInt32(MDB_DUPSORT | MDB_DUPFIXED) }
 }
 
-/// A cursor of such a table. Its owner closes it.
+/// A cursor of a packed table. Its owner closes it.
 struct PackedCursor {
   let handle: OpaquePointer
   let table: Table
   let keyByteCount: Int
 
-  /// The first row that is not below `start`.
+  /// The first row that is at least `start`.
   func row(from start: UnsafeRawBufferPointer) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
-    // LMDB knows no value of no bytes.
+    // LMDB does not accept an empty value.
     if start.isEmpty {
       return try withUnsafeBytes(of: 0 as UInt8) { (zero) throws(BlobStorageError) in try row(from: zero) }
     }
@@ -41,22 +41,22 @@ struct PackedCursor {
     return row
   }
 
-  /// The row behind the one that was found last.
+  /// The row after the one that was found last.
   func next() throws(BlobStorageError) -> UnsafeRawBufferPointer? {
     var (group, found) = (MDB_val(), MDB_val())
     return try row(mdb_cursor_get(handle, &group, &found, MDB_NEXT_DUP), found)
   }
 
-  /// The rows on the page of the one that was found last, one behind the other.
+  /// All rows on the page of the row that was found last, side by side.
   func page(of row: UnsafeRawBufferPointer) throws(BlobStorageError) -> UnsafeRawBufferPointer {
     var group = MDB_val()
-    // A table of one row has no such page.
+    // For a table of one row LMDB returns no page, and this row stays.
     var found = MDB_val(mv_size: row.count, mv_data: UnsafeMutableRawPointer(mutating: row.baseAddress))
     try Database.check(mdb_cursor_get(handle, &group, &found, MDB_GET_MULTIPLE), "read")
     return UnsafeRawBufferPointer(start: found.mv_data, count: found.mv_size)
   }
 
-  /// Puts a row in place of the one with the same key.
+  /// Puts a row, and replaces the row with the same key.
   func put(_ row: UnsafeRawBufferPointer) throws(BlobStorageError) {
     try remove(key(row))
     try Self.withGroup { (group) throws(BlobStorageError) in
@@ -65,7 +65,7 @@ struct PackedCursor {
     }
   }
 
-  /// Removes the row with this key; false when there is none.
+  /// Removes the row with this key; false if there is none.
   @discardableResult
   func remove(_ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
     guard try row(key) != nil else { return false }

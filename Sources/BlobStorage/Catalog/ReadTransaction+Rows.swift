@@ -1,13 +1,13 @@
 /// Looks rows up: packs, keys with their versions, chunks and blobs.
 extension ReadTransaction {
-  /// The single values.
+  /// A named number in the table `meta`.
   package struct Meta {
     /// The row's key, in ASCII.
     let key: StaticString
 
     /// The greatest time of any stamp that was not far ahead of the present.
     package static let clock = Meta(key: "clock")
-    /// Counts up whenever gc condemns packs or a pack of a dead writer is recovered.
+    /// Incremented when packs are condemned or lost, and when a pack of a dead writer is recovered.
     package static let epoch = Meta(key: "epoch")
     /// The next number for a pack.
     package static let nextPack = Meta(key: "nextPack")
@@ -15,25 +15,27 @@ extension ReadTransaction {
     package static let nextKey = Meta(key: "nextKey")
     /// The greatest tick of a cache's order.
     package static let cacheTick = Meta(key: "cacheTick")
-    /// Whether the cache's tables are whole.
+    /// Whether the cache's tables are complete: ``CacheIndexState``.
     package static let cacheIndexed = Meta(key: "cacheIndexed")
     /// Whether the versions of each blob are counted.
     package static let countsVersions = Meta(key: "countsVersions")
-    /// Whether packs were taken out whose chunks may lie in others too, where a rebuild finds them.
+    /// Whether packs were removed whose chunks may have copies in other packs, which only a rebuild finds.
     package static let lacksCopies = Meta(key: "lacksCopies")
-    /// Masks of versions that packs have and no record hides any more. A collection leaves none: only a pack that was lost,
-    /// or whose writer was fenced, goes before what it hid. A rebuild shows these versions again.
+    /// Number of hidden versions that packs still have and no tombstone names any more. gc leaves none: only a pack
+    /// that was lost, or whose writer was fenced, is removed before the versions that it hid. A rebuild shows them
+    /// again.
     package static let orphanedMasks = Meta(key: "orphanedMasks")
-    /// One more than the number of the last change of a shared store whose packs the catalog has; 0 if it has to list all.
+    /// One more than the number of the last change of a shared store whose packs the catalog has; 0 to list all packs.
     package static let nextChange = Meta(key: "nextChange")
-    /// The packs that are not settled: ``PackRow/isSettled``.
+    /// Number of packs that are not settled: ``PackRow/isSettled``.
     package static let unsettledPacks = Meta(key: "unsettledPacks")
-    /// One more than the number of the log's last entry when the packs agreed with it, and ``nextPack`` then.
+    /// One more than the number of the log's last entry when the packs last agreed with it, and ``nextPack`` at that
+    /// time.
     package static let settledLog = Meta(key: "settledLog")
     package static let settledPack = Meta(key: "settledPack")
     /// Whether any chunk was found damaged since the catalog was made.
     package static let hasSuspects = Meta(key: "hasSuspects")
-    /// The last page of the file when it was last written anew in full pages, and the rows that it had.
+    /// The last page and the number of rows of the file when it was last copied into full pages.
     package static let fullPages = Meta(key: "fullPages")
     package static let fullRows = Meta(key: "fullRows")
 
@@ -49,10 +51,10 @@ extension ReadTransaction {
   /// The greatest time of any stamp that is not far ahead of the present.
   package func clock() throws(BlobStorageError) -> UInt64 { try meta(.clock) }
 
-  /// Changes whenever what a writer looked up before may have gone away.
+  /// Changes whenever something that a writer has looked up may be gone.
   package func epoch() throws(BlobStorageError) -> UInt64 { try meta(.epoch) }
 
-  /// Whether the keys of the cache were noted since the catalog was made.
+  /// How complete the cache's tables are.
   package func cacheIndexState() throws(BlobStorageError) -> CacheIndexState {
     CacheIndexState(rawValue: try meta(.cacheIndexed)) ?? .none
   }
@@ -64,20 +66,20 @@ extension ReadTransaction {
     return try PackRow(value)
   }
 
-  /// The number of a pack in this catalog, or nil when the catalog does not know it.
+  /// The number of a pack in this catalog; nil if the catalog does not know the pack.
   package func packNumber(_ name: PackName) throws(BlobStorageError) -> UInt32? {
     try withUnsafeBytes(of: RowKey.pack(name)) { (key) throws(BlobStorageError) in
       try number(.packNumbers, key)
     }
   }
 
-  /// A pack, or nil when the catalog does not know it.
+  /// A pack with its number; nil if the catalog does not know the pack.
   package func pack(_ name: PackName) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {
     guard let number = try packNumber(name), let row = try packRow(number) else { return nil }
     return (number, row)
   }
 
-  /// All packs, in the order in which this catalog came to know them.
+  /// All packs, in the order in which this catalog added them.
   package func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
     var rows: [(UInt32, PackRow)] = []
     try scan(.packs) { (key, value) throws(BlobStorageError) in
@@ -90,16 +92,16 @@ extension ReadTransaction {
     return rows
   }
 
-  /// Bytes of a pack's records that have become garbage, as far as was noticed.
+  /// Bytes of a pack's records that are known to be garbage.
   package func garbageByteCount(_ pack: UInt32) throws(BlobStorageError) -> Int64 {
     try withUnsafeBytes(of: pack.bigEndian) { (key) throws(BlobStorageError) in
       try number(.packGarbage, key) ?? 0
     }
   }
 
-  /// Whether the packs have all that is known of them even after a power cut.
+  /// Whether a power cut cannot lose any record that the catalog has applied.
   ///
-  /// - Parameter forcesSealed: whether what is sealed is on the medium: not where it is published instead.
+  /// - Parameter forcesSealed: whether all sealed packs are on the medium. False for a store that publishes its packs.
   func countsOnMediumOnly(forcesSealed: Bool) throws(BlobStorageError) -> Bool {
     try packRows().allSatisfy {
       forcesSealed && $0.row.isSealed || $0.row.appliedByteCount <= $0.row.durableByteCount
@@ -108,7 +110,7 @@ extension ReadTransaction {
 
   // MARK: Keys
 
-  /// What hangs on `key`, or nil when the catalog does not know it.
+  /// The row of `key`; nil if the catalog does not know the key.
   package func nameRow(_ key: [UInt8]) throws(BlobStorageError) -> NameRow? {
     var parent: UInt64 = 0
     var start = 0
@@ -144,7 +146,7 @@ extension ReadTransaction {
     parent: UInt64, path: [UInt8], prefix: [UInt8], after: [UInt8]?,
     _ body: (_ key: [UInt8], _ row: NameRow) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) -> Bool {
-    // The least part that can matter: what prefix and `after` leave of this level.
+    // The first part to visit on this level, as `prefix` and `after` determine it.
     func rest(_ bytes: [UInt8]) -> ArraySlice<UInt8>? {
       guard bytes.count > path.count, bytes.starts(with: path) else { return nil }
       return bytes[path.count...].prefix(RowKey.namePartByteCount)
@@ -174,7 +176,7 @@ extension ReadTransaction {
     return goOn
   }
 
-  /// What hangs on one part of a key, under that of the parts before it.
+  /// The row of one part of a key, under the number of the part before it.
   func nameRow(
     _ parent: UInt64, _ key: [UInt8], _ part: Range<Int>
   ) throws(BlobStorageError) -> NameRow? {
@@ -225,7 +227,7 @@ extension ReadTransaction {
     return versions
   }
 
-  /// The current version of a key, the newest; nil when it has none.
+  /// The current version of a key, the newest; nil if it has none.
   package func currentVersion(ofKey key: [UInt8]) throws(BlobStorageError) -> StampedVersion? {
     try nameRow(key)?.current
   }
@@ -243,7 +245,7 @@ extension ReadTransaction {
     return try MaskRow(value)
   }
 
-  /// Calls `body` with the versions of a key that something hides, newest first.
+  /// Calls `body` with the hidden versions of a key, newest first.
   package func forEachHidden(
     of name: NameRow, _ body: (Stamp) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -276,9 +278,9 @@ extension ReadTransaction {
     }
   }
 
-  /// Calls `body` with each chunk's row, nil when the store does not have it.
+  /// Calls `body` with each chunk's row; nil if the store does not have the chunk.
   ///
-  /// Cheapest in the order of digests: what lies on one page is found without descending the tree.
+  /// Fastest in the order of digests: rows on the same page are found without descending the tree again.
   func forEachChunkRow(
     _ digests: some Sequence<BlobDigest>, _ body: (BlobDigest, ChunkRow?) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -325,13 +327,13 @@ extension ReadTransaction {
   /// Whether any chunk was found damaged since the catalog was made.
   package func hasSuspects() throws(BlobStorageError) -> Bool { try meta(.hasSuspects) != 0 }
 
-  /// Whether a writer may rely on records in `pack`: it is there, and not about to go.
+  /// Whether a writer may rely on records in `pack`: the pack is live, not poisoned and not lost.
   package func isTrusted(_ pack: UInt32) throws(BlobStorageError) -> Bool {
     guard let row = try packRow(pack) else { return false }
     return row.state == .live && !row.isPoisoned && !row.isLost
   }
 
-  /// The chunk, if a writer may deduplicate onto it: it and its base are there, undamaged and not about to go.
+  /// Returns the chunk if a writer may deduplicate onto it: it and its base are undamaged and in trusted packs.
   package func chunkToShare(_ digest: BlobDigest) throws(BlobStorageError) -> ChunkRow? {
     guard let row = try chunkRow(digest), !row.isSuspect, try isTrusted(row.place.pack) else { return nil }
     if let base = row.base {
@@ -344,13 +346,13 @@ extension ReadTransaction {
     return row
   }
 
-  /// The manifest, if a writer may deduplicate onto it.
+  /// Returns the manifest if a writer may deduplicate onto it.
   package func manifestToShare(_ digest: BlobDigest) throws(BlobStorageError) -> ManifestRow? {
     guard let row = try manifestRow(digest), try isTrusted(row.place.pack) else { return nil }
     return row
   }
 
-  /// The youngest chunk that shares a key with these features and can be a base.
+  /// Returns a chunk that shares a feature and can be a base: the youngest one for the first feature that finds any.
   package func similarChunk(
     _ features: SIMD3<UInt32>
   ) throws(BlobStorageError) -> (digest: BlobDigest, row: ChunkRow)? {
@@ -367,16 +369,16 @@ extension ReadTransaction {
     return found
   }
 
-  /// The chunk if it can be a base: there to be shared, and without a base itself.
+  /// Returns the chunk if it can be a base: a writer may share it, and it has no base itself.
   package func baseToShare(_ digest: BlobDigest) throws(BlobStorageError) -> ChunkRow? {
     guard let row = try chunkToShare(digest), row.base == nil, row.plainByteCount > 0 else { return nil }
     return row
   }
 
-  /// The chunk whose digest begins so, if it is there to be shared.
+  /// Returns the chunk whose digest begins with `prefix`, if a writer may share it.
   private func chunk(_ prefix: [UInt8]) throws(BlobStorageError) -> (digest: BlobDigest, row: ChunkRow)? {
     var digest: BlobDigest?
-    // What has features here is in the database: a look into outer rows may cost a request.
+    // Chunks with features in this table have rows in the database. A look into outer rows may cost a request.
     try scanOwn(.chunks, from: prefix) { (key, _) throws(BlobStorageError) in
       if key.count == BlobDigest.byteCount, key.starts(with: prefix) {
         digest = BlobDigest(algorithm: algorithm, bytes: key)
@@ -387,19 +389,19 @@ extension ReadTransaction {
     return (digest, row)
   }
 
-  /// Whether any record is encoded against the chunk: then it must not have a base itself. The counts follow all
-  /// records, whether or not they are current and their bases exist. So any order of packs gives the same.
+  /// Whether any record is encoded against the chunk, which then must not have a base itself. The counts include
+  /// records that are not current or whose base is missing. So they do not depend on the order of packs.
   package func isBase(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in try value(.bases, key) != nil }
   }
 
   // MARK: Counts
 
-  /// Whether the versions of each blob are counted: if not, all counts are 0. Each put pays for it, so it begins only once a
-  /// cache has asked. A rebuilt catalog has no counts until it is asked again.
+  /// Whether the versions of each blob are counted; if not, all counts are 0. Counting costs every put, so it begins
+  /// when a cache first asks. A rebuilt catalog has no counts until a cache asks again.
   package func countsVersions() throws(BlobStorageError) -> Bool { try meta(.countsVersions) != 0 }
 
-  /// How many versions that can be seen have this digest.
+  /// The number of visible versions with this digest.
   package func versionCount(of digest: BlobDigest) throws(BlobStorageError) -> Int {
     let count: UInt32? = try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       try number(.blobs, key)
@@ -407,7 +409,7 @@ extension ReadTransaction {
     return Int(count ?? 0)
   }
 
-  /// Calls `body` with every blob that has a manifest, in no order, until it returns false.
+  /// Calls `body` with every blob that has a manifest, in the order of digests after `last`, until it returns false.
   package func forEachManifest(
     after last: BlobDigest? = nil,
     _ body: (BlobDigest, ManifestRow) throws(BlobStorageError) -> Bool
@@ -421,9 +423,9 @@ extension ReadTransaction {
 /// Whether the cache's tables are complete.
 package enum CacheIndexState: UInt64 {
   case none = 0
-  /// All but the latest keys, which their processes still have to note.
+  /// All but the latest keys, which their processes have yet to add.
   case complete = 1
-  /// A process may have died before it noted its keys.
+  /// A process may have died before it added its keys.
   case lacksKeys = 2
 }
 
@@ -447,8 +449,8 @@ extension ReadTransaction {
     throw error
   }
 
-  /// Whether a version that can be seen needs its ref at `place`: its row points there, or into a pack that has gone
-  /// while copies in other packs stayed.
+  /// Whether a visible version needs its ref at `place`. It does if its row points there, or into a removed pack while
+  /// copies in other packs remain.
   func needs(_ ref: RefRecord, at place: Place) throws(BlobStorageError) -> Bool {
     guard let name = try nameRow(ref.key), let known = try versionRow(of: name, ref.version)?.place else {
       return false

@@ -10,15 +10,16 @@ package enum Table: Int, CaseIterable, Sendable {
   var name: String { "\(self)" }
 }
 
-/// Reads the catalog: a snapshot, or a view, which is a snapshot with the rows that tails add. Not to leave its closure.
+/// Reads the catalog: a snapshot, or a view, which is a snapshot with the rows that tails add. It must not leave its
+/// closure.
 ///
-/// Every value is guarded by 16 bits of CRC32C over key and value: what the medium changed is `catalogDamaged`.
+/// Every value is guarded by 16 bits of CRC32C over key and value. A checksum mismatch throws `catalogDamaged`.
 package class ReadTransaction {
   final let handle: OpaquePointer
   final let database: Database
   /// The rows that tails add.
   final let rows: TailRows?
-  /// What owns the outer rows that were lent last.
+  /// The owners of the outer rows that were lent last.
   private final var lent: [AnyObject] = []
   private static let lentCountMax = 256
 
@@ -34,8 +35,8 @@ package class ReadTransaction {
   /// The algorithm of all digests in the catalog.
   package final var algorithm: BlobDigest.Algorithm { database.algorithm }
 
-  /// The value that the outer rows have under `key`, if the database has neither a row nor a note that it was removed.
-  /// Borrowed for as long as fewer than 256 others are.
+  /// The value of an outer row under `key`; nil if the row does not exist or was removed. The value stays valid until
+  /// outer rows of 128 other owners have been lent.
   fileprivate final func outerValue(
     _ table: Table, _ key: UnsafeRawBufferPointer
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
@@ -72,7 +73,7 @@ extension ReadTransaction {
     }
   }
 
-  /// The same, without the rows that tails add and without outer rows.
+  /// The value under `key` in the database alone, without the rows of tails and outer rows.
   private func snapshotValue(
     _ table: Table, _ key: UnsafeRawBufferPointer
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
@@ -92,7 +93,7 @@ extension ReadTransaction {
       table, key, UnsafeRawBufferPointer(start: found.mv_data, count: found.mv_size))
   }
 
-  /// Calls `body` with a cursor of LMDB's, which is closed then.
+  /// Calls `body` with an LMDB cursor, and closes the cursor afterwards.
   func withHandle<T>(
     _ table: Table, _ body: (OpaquePointer) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
@@ -107,14 +108,14 @@ extension ReadTransaction {
     try bridge(key) { (bytes) throws(BlobStorageError) in try value(table, bytes) }
   }
 
-  /// The value under a key of fixed length: numbers, the first byte being the most significant.
+  /// The value under a key of fixed length, which consists of big-endian numbers.
   func value(
     _ table: Table, fixed key: some BitwiseCopyable
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
     try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try value(table, bytes) }
   }
 
-  /// The number under `key`; nil when there is none.
+  /// The number under `key`; nil if there is none.
   func number<T: FixedWidthInteger>(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError)
     -> T?
   {
@@ -138,7 +139,7 @@ extension ReadTransaction {
     }
   }
 
-  /// How many values the table holds in the database.
+  /// The number of a table's rows in the database and in tails, without outer rows.
   package func count(_ table: Table) throws(BlobStorageError) -> Int {
     var statistics = MDB_stat()
     try Database.check(mdb_stat(handle, number(of: table), &statistics), "inspect")
@@ -162,7 +163,7 @@ extension ReadTransaction {
     try bridge(start) { (start) throws(BlobStorageError) in try scan(table, from: start, body) }
   }
 
-  /// The same, only with rows that lie in the database.
+  /// The same without outer rows.
   func scanOwn(
     _ table: Table, from start: [UInt8],
     _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
@@ -195,7 +196,7 @@ extension ReadTransaction {
           if order <= 0 {
             walk?.advance()
             if let value = row.value, try !body(row.key, value) { return }
-            // The row stands for the one in the database.
+            // The tail's row replaces the one in the database.
             if order == 0 { known = try steps.next() }
             continue
           }
@@ -207,13 +208,13 @@ extension ReadTransaction {
     }
   }
 
-  /// Calls `body` with the rows of a table in tails, in the database and elsewhere, in byte order of their keys, until it
-  /// returns false.
+  /// Merges the rows of a table from tails, from the database and from outer rows. Calls `body` with them in byte order
+  /// of their keys, until it returns false.
   private func merge(
     _ table: Table, _ outer: any OuterRows, from start: UnsafeRawBufferPointer,
     _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    // Of rows with one key the first one counts. One without a value was removed.
+    // Among rows with the same key the first source has priority. A row without a value was removed.
     try withHandle(table) { (own) throws(BlobStorageError) in
       try withHandle(.removed) { (removed) throws(BlobStorageError) in
         var sources: [any RowSteps] = [
@@ -232,7 +233,7 @@ extension ReadTransaction {
           }
           guard let first else { return }
           if let value = first.value, try !body(first.key, value) { return }
-          // What `first` borrows changes with the source that it is of: so that one goes on last.
+          // `first` borrows from a source, so that source advances last.
           var last: Int?
           for index in sources.indices {
             guard let row = sources[index].row, SortedRows.order(row.key, first.key) == 0 else { continue }
@@ -303,7 +304,7 @@ extension ReadTransaction {
     mutating func advance() throws(BlobStorageError) { set(try steps.next()) }
   }
 
-  /// Goes through the rows of a table in the database.
+  /// Steps through the rows of a table in the database.
   private struct Steps {
     typealias Row = (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer)
 
@@ -317,7 +318,7 @@ extension ReadTransaction {
       }
     }
 
-    /// The first row whose key is not below `start`; its value with the guard.
+    /// The first row whose key is at least `start`; its value includes the guard.
     func first(from start: UnsafeRawBufferPointer) throws(BlobStorageError) -> Row? {
       if let packed { return try packed.row(from: start).map { (packed.key($0), packed.value($0)) } }
       return try step(start, start.isEmpty ? MDB_FIRST : MDB_SET_RANGE)
@@ -342,7 +343,7 @@ extension ReadTransaction {
     }
   }
 
-  /// Looks up one value after the other in a packed table.
+  /// Looks up values in a packed table one after the other.
   struct PackedLookUp {
     fileprivate let cursor: PackedCursor
     private let transaction: ReadTransaction
@@ -355,8 +356,8 @@ extension ReadTransaction {
       self.transaction = transaction
     }
 
-    /// The value under `key`, borrowed until the transaction ends, or nil. In order of keys, the tree is descended
-    /// once for all that lie on one page.
+    /// The value under `key`, borrowed until the transaction ends, or nil. For keys in order, the tree is descended
+    /// only once per page.
     mutating func value(_ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
       if let row = transaction.rows?.row(cursor.table, key) { return row.value }
       if let value = try ownValue(key) { return value }
@@ -368,7 +369,7 @@ extension ReadTransaction {
     ) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
       var index = place(of: key)
       if index == 0 || index == page.count / rowByteCount {
-        // The page may not be the one: only inside of it is it sure that the key is nowhere else.
+        // The key may belong to another page, unless it lies between two rows of this one.
         guard let row = try cursor.row(from: key) else { return nil }
         page = try cursor.page(of: row)
         rowByteCount = row.count
@@ -380,7 +381,7 @@ extension ReadTransaction {
       return try ReadTransaction.guarded(cursor.table, key, cursor.value(row))
     }
 
-    /// The first row of the page that is not below the key.
+    /// The index of the page's first row whose key is at least `key`.
     private func place(of key: UnsafeRawBufferPointer) -> Int {
       var (low, high) = (0, page.count / rowByteCount)
       while low < high {

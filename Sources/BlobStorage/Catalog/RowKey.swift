@@ -1,4 +1,4 @@
-/// The keys of the catalog's rows: bytes whose order is the order of what they name.
+/// Encodes the keys of the catalog's rows, so that they sort in the order of what they identify.
 enum RowKey {
   static func pack(_ name: PackName) -> (UInt64, UInt32) {
     (name.writer.bigEndian, name.sequence.bigEndian)
@@ -6,13 +6,13 @@ enum RowKey {
 
   // MARK: Names
 
-  /// LMDB takes keys of 511 bytes, and names have up to 4,096. So a long name is cut into parts of this length, each
-  /// found under the number of the one before. Only the last part is shorter, so walking parts in byte order walks
+  /// LMDB keys have at most 511 bytes, and names up to 4,096. So a long name is cut into parts of this length, each
+  /// stored under the number of the part before. Only the last part is shorter, so walking parts in byte order walks
   /// names in byte order.
   static let namePartByteCount = 480
 
-  /// Calls `body` with the key of one part of a name: how many bytes the parent's number has, those bytes, the
-  /// most significant first, and the part.
+  /// Calls `body` with the key of one part of a name: the byte count of the parent's number, the number in big-endian
+  /// order, and the part.
   static func withName<T>(
     _ parent: UInt64, _ key: [UInt8], _ part: Range<Int>,
     _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
@@ -32,7 +32,7 @@ enum RowKey {
 
   // MARK: Versions and chunks
 
-  /// Stamps are stored turned over, so that the newest comes first.
+  /// Stores stamps inverted, so that the newest version comes first.
   static func version(_ key: UInt64, _ stamp: Stamp) -> (UInt64, UInt64, UInt64) {
     (key.bigEndian, (~stamp.time).bigEndian, (~stamp.writer).bigEndian)
   }
@@ -49,7 +49,7 @@ enum RowKey {
     return (field(0), Stamp(time: ~field(8), writer: ~field(16)))
   }
 
-  /// Where the record of a chunk with a base lies.
+  /// The place of the record of a chunk with a base.
   static func base(_ place: Place) -> (UInt32, UInt32) {
     (place.pack.bigEndian, UInt32(place.offset).bigEndian)
   }

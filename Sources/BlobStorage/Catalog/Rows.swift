@@ -7,7 +7,7 @@ protocol TableValue {
   func encode(into filler: inout ByteFiller)
 }
 
-/// The greatest number of things, or offset in a pack, that a row can have.
+/// The greatest count, or offset in a pack, that a row can hold.
 private let countMax = Int(UInt32.max)
 
 /// Where a record lies: its pack's number in this catalog, its offset, and its ordinal in the pack.
@@ -25,12 +25,12 @@ package struct Place: Hashable, Sendable {
 
 /// What the catalog knows of a pack.
 package struct PackRow: Hashable, Sendable, TableValue {
-  /// What a pack is going through. Only `live` packs may be deduplicated onto.
+  /// The state of a pack on its way out of the store. Writers deduplicate only onto `live` packs.
   package enum State: UInt8, Sendable {
     case live = 0
-    /// gc is about to take it away: what lies in it counts as a miss for writers, and is still read.
+    /// gc is about to remove the pack. Writers treat its records as missing; readers still read them.
     case condemned = 1
-    /// What was live in it lies elsewhere; its file may be gone already.
+    /// Its live records lie in other packs; its file may already be gone.
     case retired = 2
   }
 
@@ -38,25 +38,26 @@ package struct PackRow: Hashable, Sendable, TableValue {
   package var created: UInt64
   package var state = State.live
   package var isSealed = false
-  /// A part of it could not be read: gc removes nothing while such a pack is there.
+  /// A part of it cannot be read. gc removes nothing while the store has such a pack.
   package var isDamaged = false
-  /// Its writer could not sync it: beyond `durableByteCount` it is not to be trusted.
+  /// A sync of it failed: records beyond `durableByteCount` cannot be trusted.
   package var isPoisoned = false
-  /// Its file is not in the store, and it should be: the catalog keeps what it knows of it.
+  /// Its file is missing from the store. The catalog keeps its rows.
   package var isLost = false
-  /// Records are missing here that neither copy in the pack has: refs and drops of unknown keys may be among them.
+  /// Records are missing in both copies, the records themselves and the footer. They may be refs and drops of unknown
+  /// keys.
   package var hasLostRecords = false
   /// The medium could not read a part of it: the next opening tries again.
   package var isUnreadable = false
   /// Records up to here are in the catalog.
   package var appliedByteCount = Int64(PackHeader.byteCount)
   package var recordCount = 0
-  /// Records up to here are on the medium, as far as is known here.
+  /// Records up to here are on the medium, as far as this machine knows.
   package var durableByteCount: Int64 = 0
   /// Records up to here belong to durable changes: a sync follows the commit before its call returns.
   package var promisedByteCount: Int64 = 0
 
-  /// Whether nothing more will come of it: it is sealed, on the medium or published, and not lost.
+  /// Whether the pack is final: sealed, on the medium or published, and not lost.
   package var isSettled: Bool { isSealed && durableByteCount > 0 && !isLost }
 
   /// Bytes of the pack's records.
@@ -105,24 +106,24 @@ package struct PackRow: Hashable, Sendable, TableValue {
     promisedByteCount = try reader.integer()
   }
 
-  /// Of two copies of a record, the one in the younger pack counts.
+  /// Whether this pack is younger. Of two copies of a record, the one in the younger pack counts.
   func isYounger(than other: PackRow) -> Bool {
     created != other.created ? created > other.created : name > other.name
   }
 }
 
-/// Where a chunk lies and what it takes to decode it: on its own, or as a member of a frame. The digest of its base has
-/// a row of its own: so all rows have one length.
+/// Where a chunk lies and how to decode it, on its own or as a member of a frame. Another table has the digest of its
+/// base, so that all rows have one length.
 package struct ChunkRow: Hashable, Sendable, TableValue {
   package var place: Place
   package var plainByteCount: Int
-  /// Bytes of its payload; of a member its part of the frame's record.
+  /// Bytes of its payload, or of a member's part of the frame's record.
   package var storedByteCount: Int
   package var codecNumber: UInt8
-  /// Where the record of the frame begins that it is a member of.
+  /// Offset of the frame's record, if the chunk is a member of a frame.
   package let frameOffset: Int64?
   package var base: BlobDigest?
-  /// A read found it damaged: writers count it as a miss, so that the same bytes heal it.
+  /// A read found it damaged. Writers treat it as missing, so that a put of the same bytes heals it.
   package var isSuspect: Bool
   /// Its record has features in its meta.
   private let hasFeatures: Bool
@@ -167,9 +168,8 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
   static let byteCount = 21
   var encodedByteCount: Int { Self.byteCount }
 
-  // Bits of the row, the lowest first: pack 32; offset 30, ordinal 23, base 1, 0, features 1, codec 8;
-  // stored length 24, plain length 24, damaged 1, and 23 that are 0, or of a member the distance to the frame's record
-  // and 1 more.
+  // Bits of the row, the lowest first: pack 32; offset 30, ordinal 23, base 1, unused 1, features 1, codec 8; stored
+  // length 24, plain length 24, damaged 1, and 23 for the distance to the frame's record plus 1, or 0 without a frame.
   func encode(into filler: inout ByteFiller) {
     filler.integer(place.pack)
     var word = UInt64(place.offset) | UInt64(place.ordinal) << 30 | (base == nil ? 0 : 1 << 53)
@@ -223,7 +223,7 @@ package struct ManifestRow: Hashable, Sendable, TableValue {
     listedCount = record.listedCount
   }
 
-  /// Its record.
+  /// The manifest's record, made from the row.
   package func packRecord(_ digest: BlobDigest) -> PackRecord {
     let manifest = ManifestRecord(
       digest: digest, byteCount: byteCount, chunkCount: chunkCount, depth: depth, listedCount: listedCount)
@@ -274,16 +274,16 @@ package struct ManifestRow: Hashable, Sendable, TableValue {
   }
 }
 
-/// A version that can be seen.
+/// A visible version.
 package struct VersionRow: Hashable, Sendable {
   package var digest: BlobDigest
   package var byteCount: Int64
   package var created: UInt64
-  /// Where its ref record lies. Its ordinal is not kept: what is live of refs is not noted one by one.
+  /// Where its ref record lies. The ordinal is not kept, because gc does not track refs one by one.
   package var place: Place
   /// Bytes of the ref, as its part of a commit record.
   package var recordByteCount: Int
-  /// How many copies of its ref record there are in packs.
+  /// Number of copies of its ref record in packs.
   package var copyCount: Int
   package var metadata: [UInt8]
 
@@ -297,11 +297,11 @@ package struct VersionRow: Hashable, Sendable {
     metadata = record.metadata
   }
 
-  // The fields that most versions do not need: their bits in the first byte.
+  // Bits in the first byte for the fields that most versions do not need.
   private static let hasCreated: UInt8 = 1
   private static let hasCopyCount: UInt8 = 2
 
-  /// By how many milliseconds the version was put after the time of its stamp.
+  /// Milliseconds from the stamp's time to the put of the version, as an unsigned number for a varint.
   private func delay(_ stamp: Stamp) -> UInt64 {
     Varint.unsigned(Int64(bitPattern: created &- stamp.time >> 16))
   }
@@ -320,7 +320,7 @@ package struct VersionRow: Hashable, Sendable {
     filler.integer((delay != 0 ? Self.hasCreated : 0) | (copyCount != 1 ? Self.hasCopyCount : 0))
     digest.withUnsafeBytes { filler.raw($0) }
     filler.varint(UInt64(byteCount))
-    // Numbers of packs begin anywhere, so that most would take five bytes.
+    // Pack numbers start at random, so that most would take five bytes as varints.
     filler.integer(place.pack)
     filler.varint(UInt64(place.offset))
     filler.varint(recordByteCount)
@@ -345,7 +345,7 @@ package struct VersionRow: Hashable, Sendable {
   }
 }
 
-/// A version with its place in the order.
+/// A version with its stamp, which gives its order.
 package struct StampedVersion: Hashable, Sendable, TableValue {
   package let stamp: Stamp
   package var row: VersionRow
@@ -375,14 +375,14 @@ package struct StampedVersion: Hashable, Sendable, TableValue {
   }
 }
 
-/// A version that something hides: how many copies of its ref there are, and how many records name it as gone.
+/// A hidden version: the number of copies of its ref, and the number of records that name it as gone.
 ///
-/// It is forgotten when both are zero. A record that names it may be forgotten only when no copy is left.
+/// The row is removed when both are zero. A record that names the version may go only when no copy is left.
 package struct MaskRow: Hashable, Sendable, TableValue {
   package var copyCount: Int
   package var maskerCount: Int
 
-  /// Nothing hides the version any more, and it is still there.
+  /// Whether the version still has copies and no record hides it any more.
   var isOrphaned: Bool { copyCount > 0 && maskerCount <= 0 }
 
   var encodedByteCount: Int { 8 }
@@ -404,21 +404,21 @@ package struct MaskRow: Hashable, Sendable, TableValue {
   }
 }
 
-/// What hangs on a key, or on the first part of a long one.
+/// The row of a key, or of the first part of a long key.
 package struct NameRow: Hashable, Sendable, TableValue {
-  /// The number under which a key's archived versions and masks are found, 0 when it has none.
+  /// The number under which a key's archived versions and masks are found; 0 if it has none.
   var number: UInt64 = 0
-  /// The number under which the rest of longer keys is found, 0 when there are none.
+  /// The number under which the rest of longer keys is found; 0 if there are none.
   var child: UInt64 = 0
-  /// How many versions can be seen, and how many are masked.
+  /// Numbers of visible and of hidden versions.
   package var versionCount = 0
   package var maskCount = 0
-  /// The newest version that can be seen; nil when there is none.
+  /// The newest visible version; nil if there is none.
   package var current: StampedVersion?
 
   init() {}
 
-  /// Whether there is anything of the key itself: else only longer keys begin here.
+  /// Whether the row belongs to a key itself, and not only to longer keys that begin with it.
   var isKey: Bool { versionCount > 0 || maskCount > 0 }
 
   private static let hasCurrent: UInt8 = 1

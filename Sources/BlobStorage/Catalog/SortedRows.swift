@@ -17,7 +17,7 @@ package struct SortedRows {
     }
   }
 
-  /// A row and the beginning of its key: most comparisons need not look at the key itself.
+  /// A row and the beginning of its key, which decides most comparisons alone.
   private struct Place {
     let beginning: UInt128
     let row: Row
@@ -25,8 +25,8 @@ package struct SortedRows {
 
   private static let blockCountMax = 128
   private var blocks: [ContiguousArray<Place>] = []
-  /// Where the first key of each block begins. They lie side by side, so that the search for a block touches few lines
-  /// of the processor's cache.
+  /// The beginning of each block's first key. They lie side by side, so that the search for a block touches few cache
+  /// lines of the processor.
   private var beginnings: [UInt128] = []
 
   package init() {}
@@ -39,10 +39,10 @@ package struct SortedRows {
     return isFound ? blocks[block][index].row : nil
   }
 
-  /// Sets a row whose bytes live long enough.
+  /// Sets a row whose bytes outlive this collection.
   package mutating func set(_ row: Row) { set(row.key, row.value) { $0 } }
 
-  /// Sets a row whose value lives long enough. Of its key, the bytes that have to be kept are those that `kept` returns.
+  /// Sets a row whose value outlives this collection. Keeps a new key as the bytes that `kept` returns.
   mutating func set(
     _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer?,
     keepingKey kept: (UnsafeRawBufferPointer) -> UnsafeRawBufferPointer
@@ -71,7 +71,7 @@ package struct SortedRows {
     beginnings.insert(upper[0].beginning, at: block + 1)
   }
 
-  /// The first 16 bytes as a number, with zeros behind a shorter key: ordered as the keys, as far as they differ.
+  /// The first 16 bytes as a number, padded with zeros. Where two numbers differ, they are ordered as their keys.
   private static func beginning(_ key: UnsafeRawBufferPointer) -> UInt128 {
     if key.count >= 16 { return UInt128(bigEndian: key.loadUnaligned(as: UInt128.self)) }
     var number: UInt128 = 0
@@ -86,11 +86,11 @@ package struct SortedRows {
     return order(one.row.key, key)
   }
 
-  /// Where the key is, or where it would be inserted. There is a block.
+  /// Returns where the key is, or where it would be inserted. At least one block exists.
   private func place(
     _ key: UnsafeRawBufferPointer, _ beginning: UInt128
   ) -> (block: Int, index: Int, isFound: Bool) {
-    // The last block that does not begin behind the key, or the first.
+    // The last block whose first key is at most `key`, or the first block.
     var (low, high) = (0, blocks.count)
     while low < high {
       let middle = (low + high) / 2
@@ -122,7 +122,7 @@ package struct SortedRows {
     return one.count - other.count
   }
 
-  /// Walks the rows from a key on.
+  /// Walks the rows from a key onwards.
   package struct Walk {
     private let rows: SortedRows
     private var block: Int
@@ -136,7 +136,7 @@ package struct SortedRows {
       skipEnd()
     }
 
-    /// The row that the walk has come to; nil at the end.
+    /// The current row; nil at the end.
     package var row: Row? { block < rows.blocks.count ? rows.blocks[block][index].row : nil }
 
     package mutating func advance() {
@@ -216,7 +216,7 @@ final class TailRows: @unchecked Sendable {
     tables[table.rawValue].set(key, UnsafeRawBufferPointer(value)) { memory.copy($0) }
   }
 
-  /// Says that a row is removed.
+  /// Marks a row as removed.
   func remove(_ table: Table, _ key: UnsafeRawBufferPointer) {
     tables[table.rawValue].set(key, nil) { memory.copy($0) }
   }

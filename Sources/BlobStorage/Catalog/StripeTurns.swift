@@ -2,12 +2,12 @@ import Dispatch
 import Logging
 import Synchronization
 
-/// How a commit takes the stripes of its keys: first among the threads of the open store, then among processes.
+/// Takes the stripes of a commit's keys: first among the threads of the open store, then among processes.
 extension Catalog {
   /// Runs `body` while no other thread and no other process commits to the keys.
   ///
   /// - Parameters:
-  ///   - keys: nil for any.
+  ///   - keys: nil for all keys.
   ///   - publishes: whether the commit may become visible by a length in the live table.
   ///   - isAlone: whether no other thread commits meanwhile, whatever its keys.
   func inCommitTurn<T>(
@@ -18,7 +18,7 @@ extension Catalog {
     let begin = ContinuousClock.now
     let done = try stripeTurns.withTurn(isAlone ? nil : stripes) { () throws(BlobStorageError) in
       guard publishes, let live = live.table else { return try body() }
-      // Threads that waited behind one that a stopped process held up do not wait as long once more.
+      // A thread subtracts the time that it waited for other threads, which a stopped process may have held up.
       let waited = (ContinuousClock.now - begin) / .seconds(1)
       return try live.locked(stripes, withinSeconds: max(1, stripePatienceSeconds - waited), body)
     }
@@ -54,9 +54,9 @@ package final class StripeTurns: Sendable {
 
   package init() {}
 
-  /// Runs `body` while no other thread runs one whose stripes overlap.
+  /// Runs `body` while no other thread runs a commit with overlapping stripes.
   ///
-  /// - Parameter stripes: nil to run beside no other commit, not even one without keys.
+  /// - Parameter stripes: nil to exclude all other commits, even those without keys.
   package func withTurn<T>(
     _ stripes: [Range<Int64>]?, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
@@ -71,7 +71,7 @@ package final class StripeTurns: Sendable {
 package struct StripeQueue: Sendable {
   private struct Commit: Sendable {
     var number: UInt64
-    /// Nil: all, and beside no commit without keys.
+    /// Nil excludes all other commits, even those without keys.
     var stripes: [Range<Int64>]?
     /// Nil while the commit runs.
     var turn: DispatchSemaphore?
@@ -89,7 +89,7 @@ package struct StripeQueue: Sendable {
 
   /// Adds a commit.
   ///
-  /// - Returns: its number, and what it waits for; nil if it runs at once.
+  /// - Returns: its number, and the semaphore to wait for; nil if the commit runs at once.
   package mutating func enter(_ stripes: [Range<Int64>]?) -> (number: UInt64, turn: DispatchSemaphore?) {
     count += 1
     var commit = Commit(number: count, stripes: stripes)
@@ -100,7 +100,7 @@ package struct StripeQueue: Sendable {
 
   /// Removes a commit that has ended.
   ///
-  /// - Returns: what to signal: the commits that run from now on.
+  /// - Returns: the semaphores to signal, of the commits that run from now on.
   package mutating func leave(_ number: UInt64) -> [DispatchSemaphore] {
     commits.removeAll { $0.number == number }
     guard commits.contains(where: { $0.turn != nil }) else { return [] }
@@ -119,7 +119,7 @@ package struct StripeQueue: Sendable {
 extension LiveTable {
   private static let stripeCount: Int64 = 4_096
   private static let firstStripe: Int64 = 1 << 20
-  /// The byte whose lock keeps commits back while one of all stripes waits.
+  /// The byte whose lock holds commits back while a commit of all stripes waits.
   private static let gate: Range<Int64> = firstStripe - 1..<firstStripe
 
   /// The stripes of keys, in ascending order; the whole range for many keys.
@@ -135,11 +135,11 @@ extension LiveTable {
     return stripe..<stripe + 1
   }
 
-  /// Runs `body` while no other process commits to keys of these stripes. One thread of a process at a time for each
-  /// stripe.
+  /// Runs `body` while no other process commits to keys of these stripes. Only one thread of a process at a time may
+  /// use a stripe.
   ///
-  /// Commits of a few keys leave hardly a moment in which all stripes are free. So a commit of all stripes closes a gate,
-  /// and the others wait in front of it until that commit has its stripes.
+  /// Commits of a few keys leave hardly a moment in which all stripes are free. So a commit of all stripes closes a
+  /// gate, and other commits wait in front of it until that commit has its stripes.
   ///
   /// - Parameter seconds: how long to wait for the gate, and for each stripe.
   /// - Throws: `busy` when another process keeps a stripe for that long; it may be stopped. `body` did not run.
@@ -152,8 +152,8 @@ extension LiveTable {
       for stripe in stripes[..<count] { do { try file.unlock(bytes: stripe) } catch {} }
     }
     let isWhole = stripes.first?.count == Int(Self.stripeCount)
-    // A gate that a dead process left closed costs a lock. Only a commit of all stripes opens it: a thread could otherwise
-    // open one that another process has just closed.
+    // A gate that a dead process left closed costs a lock. Only a commit of all stripes opens the gate: another thread
+    // could open one that a process has just closed.
     if isWhole || !stripes.isEmpty && isGateClosed {
       guard try file.lock(bytes: Self.gate, withinSeconds: seconds) else { throw try heldUp() }
       if isWhole { memory[Word.gate.rawValue] = 1 } else { try file.unlock(bytes: Self.gate) }

@@ -1,4 +1,4 @@
-/// The chunks that were found damaged, and where. The footers that a catalog is made of do not say it.
+/// The chunks that reads found damaged, with their places. Footers, from which catalogs are built, do not record this.
 struct SuspectChunks {
   private struct Suspect {
     var digest: BlobDigest
@@ -8,9 +8,9 @@ struct SuspectChunks {
 
   private var suspects: [Suspect] = []
 
-  /// What a catalog says of its own rows.
+  /// Collects the damaged chunks among the database's own rows.
   ///
-  /// - Complexity: looks at every chunk of the database.
+  /// - Complexity: reads every chunk of the database, if any was marked since the catalog was made.
   init(in database: Database) throws(BlobStorageError) {
     suspects = try database.read { (transaction) throws(BlobStorageError) in
       guard try transaction.hasSuspects() else { return [] }
@@ -28,7 +28,7 @@ struct SuspectChunks {
     }
   }
 
-  /// Tells another catalog, as far as it knows of no other copy.
+  /// Marks the same chunks in another catalog, unless it has a row for another copy.
   func mark(in transaction: WriteTransaction) throws(BlobStorageError) {
     for suspect in suspects {
       guard let row = try transaction.chunkRow(suspect.digest), row.place.offset == suspect.offset,

@@ -4,7 +4,7 @@
 /// Each process reads a tail once. It keeps the records, and the rows that settling them would write. Invariants:
 /// 1. A view contains every commit that returned before the view was taken. It contains a commit entirely or not at
 ///    all.
-/// 2. Rows belong to one catalog snapshot. When the catalog has changed, they are made again from the records that it
+/// 2. Rows belong to one catalog snapshot. When the catalog has changed, they are rebuilt from the records that it
 ///    still lacks.
 /// 3. Every write transaction of the catalog first settles all tails, so few records remain afterwards.
 package final class Tails: Sendable {
@@ -32,7 +32,7 @@ package final class Tails: Sendable {
     /// Where the records begin.
     var start: Int64 { records.first?.offset ?? end }
 
-    /// Whether the records are all that a catalog lacks if it has applied those up to `applied`.
+    /// Whether the records are all that a catalog lacks if it has applied the pack up to `applied`.
     func covers(from applied: Int64) -> Bool { published <= applied || start <= applied && end >= published }
 
     mutating func forget() { (records, rowCount, end, published) = ([], 0, 0, 0) }
@@ -58,11 +58,11 @@ package final class Tails: Sendable {
     var isExtended = true
     var recordCount = 0
     var byteCount: Int64 = 0
-    /// What the records take in memory, about: keys, metadata and digests.
+    /// Approximate memory of the records: keys, metadata and digests.
     var memoryByteCount = 0
     /// When the oldest unsettled record appeared.
     var since: Double?
-    /// After settling failed: the number of records at which it is tried again.
+    /// After settling failed: the number of records at which a process tries again.
     var patience = 0
     /// Whether a thread settles because the tails are due.
     var isSettling = false
@@ -109,7 +109,7 @@ package final class Tails: Sendable {
     self.store = store
   }
 
-  /// How much the catalog lacks, as far as this process knows.
+  /// The size of what the catalog lacks, as far as this process knows.
   package var size: (recordCount: Int, byteCount: Int64) {
     state.withLock { ($0.recordCount, $0.byteCount) }
   }
@@ -117,8 +117,8 @@ package final class Tails: Sendable {
   /// Whether the tails are long enough to settle.
   package var isLong: Bool { state.withLock { $0.isLong } }
 
-  /// Whether the tails are long or old enough for the caller to settle. One thread of several is told so: the others
-  /// need not wait for it. The caller calls ``endSettling()``.
+  /// Whether the tails are long or old enough for the caller to settle. Returns true to one thread at a time, so that
+  /// the others need not wait. That thread calls ``endSettling()``.
   func beginSettling() -> Bool {
     if weaknesses.contains(.growsTails) { return false }
     return state.withLock { state in
@@ -137,7 +137,7 @@ package final class Tails: Sendable {
     return state.withLock { $0.isFull }
   }
 
-  /// Postpones the next attempt after a failed one: ``beginSettling()`` waits for more records, or for ``ageMax`` again.
+  /// Postpones the next attempt after a failure: ``beginSettling()`` waits for more records, or for ``ageMax`` again.
   func postponeSettling() {
     state.withLock { state in
       state.patience = state.recordCount * 5 / 4
@@ -184,11 +184,11 @@ package final class Tails: Sendable {
 
   // MARK: Views
 
-  /// The view of a catalog snapshot; nil if the snapshot is too old, so that the caller takes a newer one.
+  /// Returns the view of a catalog snapshot; nil if the snapshot is too old and the caller must take a newer one.
   ///
   /// - Parameters:
   ///   - catalogCount: the table's count of catalog replacements before the database was chosen.
-  ///   - isAtOnce: whether to return nil rather than to read what others have published.
+  ///   - isAtOnce: whether to return nil instead of reading what other processes have published.
   func view(
     _ snapshot: ReadTransaction, of database: Database, _ live: LiveTable, catalogCount: UInt64,
     isAtOnce: Bool = false
@@ -208,7 +208,7 @@ package final class Tails: Sendable {
     if let known { return known }
     if isAtOnce { return nil }
     let entries = live.entries()
-    // What was settled and freed since the snapshot would be missing, or recovered in a new catalog.
+    // An older snapshot may lack records that were settled and freed since, or recovered in a new catalog.
     func isNewest() throws(BlobStorageError) -> Bool {
       if weaknesses.contains(.viewsOldSnapshots) { return true }
       return try database.isNewest(snapshot.id) && live.catalogCount == catalogCount
@@ -218,7 +218,7 @@ package final class Tails: Sendable {
     do throws(BlobStorageError) {
       for entry in entries where try !fetch(entry, snapshot) { gone.insert(entry.pack) }
     } catch {
-      // What was settled meanwhile need not be read, and its pack may be gone.
+      // Records that were settled meanwhile need not be read, and their pack may be gone.
       guard try isNewest() else { return nil }
       if error.code == .corrupted { live.askAgain() }
       throw error
@@ -238,7 +238,7 @@ package final class Tails: Sendable {
     }
   }
 
-  /// Brings the rows up to the tails; false if the snapshot is too old.
+  /// Extends the rows to the end of the tails; false if the snapshot is too old.
   private func extend(
     _ state: inout State, _ snapshot: ReadTransaction, _ place: UInt64
   ) throws(BlobStorageError) -> Bool {
@@ -384,9 +384,9 @@ package final class Tails: Sendable {
 
   // MARK: Settling
 
-  /// Applies what is published to the catalog.
+  /// Applies all published records to the catalog.
   ///
-  /// - Parameter countMax: about how many records at most; whole commits.
+  /// - Parameter countMax: about how many records to apply at most; a commit is never split.
   /// - Returns: whether everything was applied.
   @discardableResult
   func settle(
@@ -419,7 +419,7 @@ package final class Tails: Sendable {
     throw BlobStorageError(.catalogDamaged, "The catalog lacks what open packs have published before.")
   }
 
-  /// False if the catalog lacks the records before the tail.
+  /// Applies a tail; false if the catalog lacks the records before it.
   private func settle(
     _ tail: Tail, _ promised: Int64, _ transaction: WriteTransaction, _ rest: inout Int
   ) throws(BlobStorageError) -> Bool {
@@ -428,7 +428,7 @@ package final class Tails: Sendable {
     var row = known
     var isBetweenCommits = true
     for record in tail.records where record.offset >= row.appliedByteCount {
-      // A tail begins with a commit: refs name the chunks of their own commit by places.
+      // A tail begins with a commit, because refs name the chunks of their own commit by places.
       if rest <= 0, isBetweenCommits { break }
       guard record.offset == row.appliedByteCount else { return false }
       try transaction.apply(record, from: number, &row)
@@ -442,7 +442,7 @@ package final class Tails: Sendable {
 }
 
 extension ReadTransaction {
-  /// A pack whose tail can count: the catalog knows it, and it is neither sealed nor condemned.
+  /// Returns a pack whose tail can count: the catalog knows it, and it is neither sealed nor condemned.
   func openPack(
     _ name: PackName
   ) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {

@@ -1,17 +1,17 @@
-/// Turning records into rows, and taking them out again.
+/// Applies records as rows, and retracts them.
 ///
 /// Invariants, whatever the order in which packs and their records are applied:
-/// 1. Every record of every pack counts once: a pack's row says how far it has been applied.
-/// 2. A version can be seen if and only if a copy of its ref is in some pack and no record names it as gone.
-/// 3. A chunk's or manifest's row points at the copy in the youngest pack; a chunk's at one without a base, if there is
-///    one. A new copy replaces one in a condemned pack. Exception: a copy with a base that another machine published
-///    does not, because chunks may still be encoded against the other.
+/// 1. Every record of every pack counts once: a pack's row says how far the pack has been applied.
+/// 2. A version is visible if and only if a pack has a copy of its ref and no record names it as gone.
+/// 3. The row of a chunk or manifest points at the copy in the youngest pack. A chunk's copy without a base has
+///    priority. A new copy replaces one in a condemned pack. Exception: a copy with a base that another machine
+///    published does not, because chunks may still be encoded against the old copy.
 extension WriteTransaction {
   /// Applies the next record of the pack `number`; the caller stores the changed `pack` row.
   ///
   /// - Parameters:
   ///   - isTakenIn: whether it comes from a pack that another machine may have published.
-  ///   - isRebuilding: whether other packs that are there may not have been applied yet.
+  ///   - isRebuilding: whether some packs of the store may not have been applied yet.
   package func apply(
     _ record: PackRecord, from number: UInt32, _ pack: inout PackRow,
     isTakenIn: Bool = false, isRebuilding: Bool = false
@@ -40,8 +40,8 @@ extension WriteTransaction {
     pack.recordCount += 1
   }
 
-  /// Notes once more a chunk or manifest of a pack that counts again: while the pack did not count, any other copy took
-  /// its place.
+  /// Applies a chunk or manifest again after its pack was pardoned. While the pack was condemned, any other copy could
+  /// take the row.
   func applyAgain(_ record: PackRecord, at place: Place, in pack: PackRow) throws(BlobStorageError) {
     switch record.content {
     case .chunk(let chunk):
@@ -56,7 +56,7 @@ extension WriteTransaction {
   private func apply(
     _ manifest: ManifestRecord, at place: Place, in pack: PackRow
   ) throws(BlobStorageError) {
-    // As for chunks: what lies in a pack that is about to go does not count.
+    // As for chunks, a copy in a condemned, poisoned or lost pack does not count.
     if let old = try manifestRow(manifest.digest), try isTrusted(old.place.pack),
       try isOlder(pack, than: old.place.pack)
     {
@@ -65,8 +65,8 @@ extension WriteTransaction {
     try setManifestRow(manifest.digest, ManifestRow(place: place, record: manifest))
   }
 
-  /// Notes a copy of a chunk, unless another counts. Of one without a base this is all that its record says, and saying
-  /// it again changes nothing.
+  /// Sets the row of a chunk to a copy, unless another copy has priority. For a chunk without a base this is the whole
+  /// effect of its record, and it is idempotent.
   package func apply(
     _ chunk: ChunkRecord, at place: Place, storedByteCount: Int, frameOffset: Int64? = nil, in pack: PackRow,
     isTakenIn: Bool = true, isRebuilding: Bool = false
@@ -83,16 +83,16 @@ extension WriteTransaction {
     if let features = chunk.features, chunk.base == nil { try insert(features, of: chunk.digest) }
   }
 
-  /// A copy without a base has priority over one with a base, so that chunks encoded against it can be read in one hop.
-  /// Otherwise the copy in the younger pack has priority.
+  /// Whether the old copy has priority. A copy without a base has priority over one with a base, so that chunks encoded
+  /// against it can be read in one hop. Otherwise the copy in the younger pack has priority.
   ///
-  /// In a rebuild it does not matter whether the bases are there, because they may be found later.
+  /// A rebuild does not check whether bases exist, because it may find them later.
   private func counts(
     _ old: ChunkRow, over new: ChunkRow, of digest: BlobDigest, from pack: PackRow, _ isTakenIn: Bool,
     isRebuilding: Bool
   ) throws(BlobStorageError) -> Bool {
     // A copy that no writer may share, because its pack is condemned or its base is gone, gives way to any other. It
-    // stays if chunks encoded against it can be read with it alone.
+    // stays if chunks encoded against it can be read only with it.
     guard try isRebuilding ? isTrusted(old.place.pack) : chunkToShare(digest) != nil else {
       guard old.base == nil, new.base != nil else { return false }
       if try isBase(digest) { return true }
@@ -114,20 +114,20 @@ extension WriteTransaction {
     try raiseClock(ref.version.time)
     let new = VersionRow(place: place, record: ref, recordByteCount: byteCount)
     try updateName(ref.key) { (name) throws(BlobStorageError) in
-      // First, so that a version that is replaced leaves the key's row and does not become an archived one.
+      // First, so that a replaced version leaves the key's row and is not archived.
       if ref.replaced != .none { try addMasker(&name, ref.replaced) }
       if var mask = try maskRow(of: name, ref.version) {
         mask.copyCount += 1
         try setMaskRow(&name, ref.version, mask)
       } else if var row = try versionRow(of: name, ref.version) {
         row.copyCount += 1
-        // Of two copies, one may have named a chunk by a place that cannot be read any more.
+        // One of two copies may name a chunk by a place that cannot be read any more.
         if row.digest.isUnknown, !ref.digest.isUnknown {
           try countVersion(of: row.digest, by: -1)
           (row.digest, row.byteCount) = (ref.digest, ref.byteCount)
           try countVersion(of: row.digest, by: 1)
         }
-        // As for chunks: what lies in a pack that is about to go, or has gone, does not count.
+        // As for chunks, a copy in a condemned, poisoned, lost or removed pack does not count.
         let isOlder = try isTrusted(row.place.pack) ? isOlder(pack, than: row.place.pack) : false
         if !isOlder {
           (row.place, row.recordByteCount) = (new.place, new.recordByteCount)
@@ -159,7 +159,8 @@ extension WriteTransaction {
     try setMaskRow(&name, version, mask)
   }
 
-  /// Takes a record out again whose pack has left the store for good; the last record of a pack goes first.
+  /// Removes the effects of a record whose pack has left the store for good. Called from the pack's last record to its
+  /// first.
   package func retract(_ record: PackRecord, from number: UInt32)
     throws(BlobStorageError)
   {
@@ -205,8 +206,8 @@ extension WriteTransaction {
 
   private func removeMasker(_ name: inout NameRow, _ version: Stamp) throws(BlobStorageError) {
     guard let mask = try maskRow(of: name, version) else { return }
-    // A pack is taken out from its last record on, so that what hides a version goes before the version itself:
-    // until that has gone too, the row stays and hides it.
+    // Records are retracted from the last on, so the record that hides a version goes before the version itself. Until
+    // the version is gone too, the row stays and hides it.
     try keepMask(
       &name, version, mask, as: MaskRow(copyCount: mask.copyCount, maskerCount: mask.maskerCount - 1))
   }
@@ -247,10 +248,10 @@ extension WriteTransaction {
         number = try addPack(row)
       }
       while index < pending.count, pending[index].header.name == header.name {
-        // A rebuild by another process may have been here before.
+        // A rebuild by another process may have applied it.
         if pending[index].record.offset >= row.appliedByteCount {
           if pending[index].record.offset > row.appliedByteCount {
-            // A rebuild by another process could not read what lies between.
+            // A rebuild by another process could not read the bytes in between.
             row.isDamaged = true
             row.appliedByteCount = pending[index].record.offset
           }

@@ -1,7 +1,7 @@
 import CLMDB
 
-/// Changes rows as well: those of the database, in the one transaction of all processes that writes, or those that
-/// tails add to a snapshot.
+/// Reads and changes rows: those of the database, in the only write transaction of all processes, or those that tails
+/// add to a snapshot.
 package final class WriteTransaction: ReadTransaction {
   /// Changes rows of tails over a snapshot.
   convenience init(_ rows: TailRows, over snapshot: ReadTransaction) {
@@ -16,7 +16,7 @@ extension WriteTransaction {
     try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
   }
 
-  /// Puts a number, or removes it for nil.
+  /// Puts a number, or removes the row if the number is nil.
   func setNumber(
     _ table: Table, _ key: UnsafeRawBufferPointer, _ number: (some FixedWidthInteger)?
   ) throws(BlobStorageError) {
@@ -54,7 +54,7 @@ extension WriteTransaction {
     try put(table, key, byteCount: value.count) { $0.copyMemory(from: value) }
   }
 
-  /// Puts a value that `fill` writes where it stays.
+  /// Puts a value that `fill` writes in place.
   private func put(
     _ table: Table, _ key: UnsafeRawBufferPointer, byteCount: Int,
     by fill: (UnsafeMutableRawBufferPointer) -> Void
@@ -92,7 +92,7 @@ extension WriteTransaction {
     try bridge(key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
   }
 
-  /// Removes what is under `key`; false when there was nothing.
+  /// Removes the row under `key`; false if there was none.
   @discardableResult
   func remove(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
     if let rows {
@@ -101,7 +101,7 @@ extension WriteTransaction {
       return true
     }
     guard table.hasOuterRows, let outer = database.outerRows else { return try removeOwn(table, key) }
-    // The note stays when the row is put again: what the database has counts first.
+    // The key stays in `removed` when the row is put again, because the database has priority.
     let isOwn = try removeOwn(table, key)
     if try isRemoved(table, key) { return isOwn }
     guard try outer.row(table, key) != nil else { return isOwn }
@@ -109,7 +109,7 @@ extension WriteTransaction {
     return true
   }
 
-  /// Removes what the database has under `key`; false when there was nothing.
+  /// Removes the database's own row under `key`; false if there was none.
   private func removeOwn(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
     if let keyByteCount = table.packedKeyByteCount {
       return try withHandle(table) { (handle) throws(BlobStorageError) in
@@ -147,7 +147,7 @@ extension WriteTransaction {
   }
 
   /// Advances the clock to the time of a stamp that was found, unless it lies too far ahead of the present. A single
-  /// wrong stamp must not take the rest of the clock from every later one.
+  /// wrong stamp must not use up the times of all later stamps.
   package func raiseClock(_ time: UInt64) throws(BlobStorageError) {
     if Stamp.isFarAhead(time, wallClock: database.clock.now()) { return }
     try advanceClock(to: time)
@@ -158,7 +158,7 @@ extension WriteTransaction {
     if time > (try meta(.clock)) { try setMeta(.clock, time) }
   }
 
-  /// Notes that a process has died, perhaps before it noted its keys.
+  /// Records that a process has died and may not have added its keys.
   func setCacheLacksKeys() throws(BlobStorageError) {
     if try cacheIndexState() == .complete { try setMeta(.cacheIndexed, CacheIndexState.lacksKeys.rawValue) }
   }
@@ -171,7 +171,7 @@ extension WriteTransaction {
     try setPackRow(number, row, insteadOf: try packRow(number))
   }
 
-  /// - Parameter known: the row that is there.
+  /// - Parameter known: the current row.
   func setPackRow(_ number: UInt32, _ row: PackRow, insteadOf known: PackRow?) throws(BlobStorageError) {
     try countUnsettled(insteadOf: known, row)
     try put(.packs, fixed: number.bigEndian, row)
@@ -184,7 +184,7 @@ extension WriteTransaction {
     try setMeta(.unsettledPacks, isNow ? count + 1 : count - min(count, 1))
   }
 
-  /// Changes what the catalog knows of a pack; false when it does not know the pack.
+  /// Changes the row of a pack; false if the catalog does not know the pack.
   @discardableResult
   package func updatePack(
     _ name: PackName, _ change: (inout PackRow) -> Void
@@ -205,7 +205,7 @@ extension WriteTransaction {
     return true
   }
 
-  /// Takes a pack into the catalog, with none of its records applied.
+  /// Adds a pack to the catalog, with none of its records applied, and returns its number.
   package func addPack(_ row: PackRow) throws(BlobStorageError) -> UInt32 {
     let number = UInt32(try increment(.nextPack))
     try withUnsafeBytes(of: RowKey.pack(row.name)) { (key) throws(BlobStorageError) in
@@ -216,8 +216,8 @@ extension WriteTransaction {
     return number
   }
 
-  /// Marks a pack as poisoned: it may not have reached the medium, whatever a later sync says. Writers share nothing in
-  /// it.
+  /// Marks a pack as poisoned: it may not have reached the medium, even if a later sync succeeds. Writers share nothing
+  /// in it.
   package func poison(_ name: PackName) throws(BlobStorageError) {
     try updatePack(name) { $0.isPoisoned = true }
   }
@@ -232,7 +232,7 @@ extension WriteTransaction {
     try setGarbageByteCount(pack, try garbageByteCount(pack) + byteCount)
   }
 
-  /// Forgets a pack whose records have all been taken out.
+  /// Removes a pack whose records have all been retracted.
   package func removePack(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
     try countUnsettled(insteadOf: try packRow(number), nil)
     try remove(.packNumbers, fixed: RowKey.pack(name))
@@ -242,7 +242,7 @@ extension WriteTransaction {
 
   // MARK: Keys
 
-  /// Changes what hangs on `key`, made when it is not there, forgotten when nothing hangs on it any more.
+  /// Changes the row of `key`. Creates a missing row, and removes a row that is no longer needed.
   func updateName(
     _ key: [UInt8], _ change: (inout NameRow) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -261,7 +261,7 @@ extension WriteTransaction {
     var row = try nameRow(parent, key, start..<key.count) ?? NameRow()
     try change(&row)
     if row.versionCount <= 1, row.maskCount == 0 { row.number = 0 }
-    // Rows of a long key's first parts stay: they are few, and a rebuild does without them.
+    // Rows of a long key's first parts stay. They are few, and a rebuild drops them.
     try setNameRow(parent, key, start..<key.count, row.isKey || row.child != 0 ? row : nil)
   }
 
@@ -275,7 +275,7 @@ extension WriteTransaction {
 
   // MARK: Versions
 
-  /// Adds a version that can be seen, or changes it.
+  /// Adds or changes a visible version.
   func setVersion(_ name: inout NameRow, _ version: StampedVersion) throws(BlobStorageError) {
     guard let current = name.current, current.stamp != version.stamp else {
       name.current = version
@@ -287,7 +287,7 @@ extension WriteTransaction {
     if isNewer { name.current = version }
   }
 
-  /// Removes a version that can be seen.
+  /// Removes a visible version.
   func removeVersion(_ name: inout NameRow, _ stamp: Stamp) throws(BlobStorageError) {
     guard name.current?.stamp == stamp else {
       try remove(.versions, fixed: RowKey.version(name.number, stamp))
@@ -312,7 +312,7 @@ extension WriteTransaction {
     }
   }
 
-  /// The number of a key, which gets one when it has none.
+  /// The number of a key; assigns one if it has none.
   private func number(_ name: inout NameRow) throws(BlobStorageError) -> UInt64 {
     if name.number == 0 { name.number = try increment(.nextKey) }
     return name.number
@@ -320,9 +320,9 @@ extension WriteTransaction {
 
   // MARK: Chunks and manifests
 
-  /// Sets the row of a chunk, or removes it for nil.
+  /// Sets the row of a chunk, or removes it if `row` is nil.
   ///
-  /// - Parameter old: the row that is there.
+  /// - Parameter old: the current row.
   package func setChunkRow(
     _ digest: BlobDigest, _ row: ChunkRow?, insteadOf old: ChunkRow?
   ) throws(BlobStorageError) {
@@ -342,7 +342,7 @@ extension WriteTransaction {
     if row?.isSuspect == true, try !hasSuspects() { try setMeta(.hasSuspects, 1) }
   }
 
-  /// Marks a chunk as damaged: the next put of the same bytes stores it again.
+  /// Marks a chunk as damaged, or removes the mark. The next put of the same bytes stores a damaged chunk again.
   package func setSuspect(
     _ digest: BlobDigest, _ row: ChunkRow, _ isSuspect: Bool = true
   ) throws(BlobStorageError) {
@@ -357,7 +357,7 @@ extension WriteTransaction {
     }
   }
 
-  /// Adds a chunk to those that new ones may be similar to.
+  /// Adds a chunk to the possible bases of new chunks.
   func insert(_ features: SIMD3<UInt32>, of digest: BlobDigest) throws(BlobStorageError) {
     for index in 0..<3 {
       let key = FeatureBucket.key(index, features[index])
@@ -384,7 +384,7 @@ extension WriteTransaction {
 
   // MARK: Counts
 
-  /// Counts all versions that there are, and from now on each that comes or goes.
+  /// Counts all existing versions, and from now on each that is added or removed.
   package func beginCountingVersions() throws(BlobStorageError) {
     guard try !countsVersions() else { return }
     try setMeta(.countsVersions, 1)

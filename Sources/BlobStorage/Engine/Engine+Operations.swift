@@ -7,8 +7,8 @@ extension Engine {
     _ key: String, _ id: BlobVersion.ID?, _ verification: Verification = .digest
   ) throws(BlobStorageError) -> Data? {
     if let data = try smallData(key, id, verification) { return data }
-    // Between looking up the version and reading its chunks, it can be dropped and collected: then it is looked up
-    // again, and what is missing then is missing.
+    // The version can be dropped and collected between its lookup and the read of its chunks. Then it is looked up
+    // again. If the same version still exists, its chunks are missing.
     for attempt in 0..<3 {
       guard let version = try version(key, id) else { return nil }
       do throws(BlobStorageError) {
@@ -26,7 +26,7 @@ extension Engine {
     return nil
   }
 
-  /// The blob of a version if it is a single chunk that can be read at once: looked up in one view.
+  /// Reads a version's blob in one view, if it is a single chunk; nil if ``data(_:_:_:)`` must read it the general way.
   private func smallData(
     _ key: String, _ id: BlobVersion.ID?, _ verification: Verification
   ) throws(BlobStorageError) -> Data? {
@@ -36,19 +36,19 @@ extension Engine {
       try chunks.look(verification) { (view) throws(BlobStorageError) in
         try view.digest(ofKey: bytes, id?.stamp)
       })
-    // It may have been dropped and collected meanwhile: the long way finds out.
+    // The general way finds out whether the version was dropped and collected meanwhile.
     guard case .bytes(let data)? = look else { return nil }
     return data
   }
 
-  /// What ``data(_:_:_:)`` returns, if a small blob can be read without waiting; otherwise nil.
+  /// Returns the result of ``data(_:_:_:)`` if a small blob can be read without waiting; otherwise nil.
   ///
-  /// For the threads that run tasks: it takes about as long as to wake another thread. It waits for no other process.
-  /// Bytes of the blob are read from the page cache only.
+  /// For threads that run tasks: it takes about as long as waking another thread. It waits for no other process, and
+  /// reads the blob's bytes only from the page cache.
   package func dataAtOnce(
     _ key: String, _ id: BlobVersion.ID?, _ verification: Verification
   ) -> Data?? {
-    // An error is told by the long way, which also mends what can be mended.
+    // The general way reports the error, or repairs its cause.
     do throws(BlobStorageError) {
       try checkOpen()
       let bytes = try Self.keyBytes(key)
@@ -59,8 +59,7 @@ extension Engine {
     } catch { return nil }
   }
 
-  /// The same for a digest. That of a missing blob is always looked up the long way: a reader may have to extend the
-  /// catalog.
+  /// The same for a digest. Returns nil for a missing blob, because a reader may have to extend the catalog first.
   package func dataAtOnce(_ digest: BlobDigest, _ verification: Verification) -> Data?? {
     do throws(BlobStorageError) {
       try checkOpen()
@@ -89,13 +88,13 @@ extension Engine {
         .limitExceeded, "Blob \(digest) is too long for memory: use a reader.", digest: digest)
     }
     if layout.chunkCount == 1 { return try chunks.data(digest, verification) }
-    // A manifest may claim any length: what is not there yet is not paid for in advance.
+    // A manifest may claim any length, so only a limited part is allocated in advance.
     var data = Data(capacity: Int(min(layout.byteCount, 64 << 20)))
     try blobs.streamWhole(layout, verification) { data.append(contentsOf: $0) }
     return data
   }
 
-  /// Whether there is a blob or chunk with that digest.
+  /// Whether the store has a blob or chunk with that digest.
   package func contains(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     try checkOpen()
     try check(digest)
@@ -106,7 +105,7 @@ extension Engine {
     for _ in 0..<8 {
       guard let version = try version(key, id) else { return nil }
       let hold = try leases.holdWhereThereIsRoom([.blob(version.digest)])
-      // Only a version that is still there after the lease was written is sure to stay readable.
+      // Only a version that still exists after the lease was written is sure to stay readable.
       guard try self.version(key, id)?.id == version.id else {
         leases.release(hold)
         continue
@@ -178,7 +177,7 @@ extension Engine {
 
   // MARK: Keys
 
-  /// Keys of a prefix that are dropped in one commit.
+  /// Keys that one commit of a change to a prefix drops.
   private static let keyCountOfCommit = 1_000
 
   package func version(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> BlobVersion? {
@@ -251,7 +250,7 @@ extension Engine {
     return try drop(bytes, keeping: nil, durability, if: condition).keyCount
   }
 
-  /// Each key once: a commit looks up the versions before it, and would count a key twice that is named twice.
+  /// Removes duplicate keys. A commit looks up the versions before it, so it would count a repeated key twice.
   private static func distinctBytes(_ keys: [String]) throws(BlobStorageError) -> [[UInt8]] {
     var distinct: [[UInt8]] = []
     var seen: Set<[UInt8]> = []
@@ -262,7 +261,7 @@ extension Engine {
     return distinct
   }
 
-  /// A prefix that is not empty: all keys are meant by saying so.
+  /// Returns the prefix, or throws `invalidArgument` if it is empty: a change to all keys needs an explicit call.
   package static func nonempty(
     _ prefix: String, elseSay explicit: String
   ) throws(BlobStorageError) -> String {
@@ -279,7 +278,7 @@ extension Engine {
     while let keys = try pages.next({ key, _, _ in (key, 1) }) {
       count += try drop(keys, keeping: nil, durability).keyCount
     }
-    // States of nothing.
+    // With all keys gone, the states are void. Holds stay.
     if prefix.isEmpty {
       let holds = InternalKey.Purpose.hold.prefix
       try dropInternal(try internalVersions().map(\.key).filter { !$0.starts(with: holds) })
@@ -337,9 +336,9 @@ extension Engine {
   func drop(
     _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability, if condition: ChangeCondition = .always
   ) throws(BlobStorageError) -> RetentionResult {
-    // Beyond any count that memory could hold, saturation is exact enough.
+    // More versions than `Int.max` do not fit into memory, so `Int.max` keeps all.
     let kept = count.map { $0 == Int.max ? $0 : $0 + 1 } ?? 0
-    // A caller that drops wants to free room, so dropping must not need room.
+    // A caller that drops wants to free space, so dropping must not need space.
     return try folder.withReserve { () throws(BlobStorageError) in
       let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in
         var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
@@ -355,7 +354,7 @@ extension Engine {
       if result.droppedVersionCount > 0 {
         try makeDurable(durability, watermark)
       } else if durability == .durable {
-        // Another change has dropped them, and may not have made that durable.
+        // Another change may have dropped them without making that durable.
         try sharing.synchronizeFound(writer)
       }
       return result
@@ -363,13 +362,13 @@ extension Engine {
   }
 }
 
-/// Changes of versions that store no bytes: new versions refer to blobs that are there.
+/// Changes to versions that store no bytes: new versions refer to existing blobs.
 ///
-/// As long as a version is there, so is all that it needs, and the commit that reads it publishes the new one before any
-/// other commit can drop it. A version of another key needs more, because gc may have passed that key already: see
-/// ``FoundBlobs``.
+/// While a version exists, everything that it needs exists. The commit that reads the version publishes the new one
+/// before any other commit can drop the old one. A version of another key needs more, because gc may already have
+/// passed that key: see ``FoundBlobs``.
 extension Engine {
-  /// Makes a version of one key the current version of that key or another, with its metadata; nil if it is not there.
+  /// Makes a version of `source` the current one of `target`, with its metadata; nil if it does not exist.
   ///
   /// - Parameter id: nil for the current version.
   package func putVersion(
@@ -437,8 +436,8 @@ extension Engine {
 
   /// Puts a blob that is there under a key; nil if it is not there.
   ///
-  /// No version may need the blob, and gc may be about to remove it. So the bytes are put like any others, which finds
-  /// that they are there. The blob is held meanwhile.
+  /// If no version needs the blob, gc may be about to remove it. So its bytes are put like any others, which
+  /// deduplicates them. A lease protects the blob meanwhile.
   package func link(
     _ key: String, to digest: BlobDigest, _ options: PutOptions
   ) throws(BlobStorageError) -> PutResult? {
@@ -448,7 +447,7 @@ extension Engine {
     return try put(key, Self.content(of: blob), options)
   }
 
-  /// Gives all versions of a key to one that does not exist; false if there is no such key.
+  /// Moves all versions of a key to a key that does not exist; false if `source` does not exist.
   package func rename(
     _ source: String, to target: String, _ durability: Durability
   ) throws(BlobStorageError) -> Bool {
@@ -476,7 +475,7 @@ extension Engine {
         ref.metadata = version.row.metadata
         _ = try commit.appendRef(
           to, version.row.digest, version.row.byteCount, ref, created: version.row.created)
-        // The next one is put behind it.
+        // The next version follows this one.
         ref.condition = .always
       }
       _ = try commit.dropVersions(of: from, keeping: 0)
@@ -484,14 +483,14 @@ extension Engine {
     } ?? false
   }
 
-  /// Drops one version of a key; false if it is not there.
+  /// Drops one version of a key; false if it does not exist.
   package func delete(
     version id: BlobVersion.ID, of key: String, _ durability: Durability
   ) throws(BlobStorageError) -> Bool {
     try checkOpen()
     let key = try Self.keyBytes(key)
     try checkHolds(on: [key])
-    // A caller that drops wants to free room, so dropping must not need room.
+    // A caller that drops wants to free space, so dropping must not need space.
     let isDropped = try folder.withReserve { () throws(BlobStorageError) in
       try commitVersions(on: [key], durability) { (commit, _) throws(BlobStorageError) -> Bool? in
         guard let name = try commit.transaction.nameRow(key),
@@ -501,13 +500,13 @@ extension Engine {
         return true
       }
     }
-    // Another change has dropped it, and may not have made that durable.
+    // Another change may have dropped it without making that durable.
     if isDropped == nil, durability == .durable { try sharing.synchronizeFound(writer) }
     return isDropped ?? false
   }
 
-  /// Commits what `body` appends. While `body` finds that it may not refer to something yet, and returns nil, does what
-  /// is missing and calls it again.
+  /// Commits what `body` appends. While `body` returns nil because it may not refer to something yet, does the missing
+  /// work and calls it again.
   private func commitVersions<T>(
     on keys: [[UInt8]], _ durability: Durability,
     _ body: (inout WriterSession.Commit, inout FoundBlobs) throws(BlobStorageError) -> T?
@@ -532,7 +531,7 @@ extension Engine {
     throw BlobStorageError(.busy, "Other processes change the key again and again: try again.")
   }
 
-  /// The chunks of a blob, its lists included.
+  /// The chunks of a blob, including its lists.
   private func chunks(of digest: BlobDigest) throws(BlobStorageError) -> [BlobDigest] {
     guard let layout = try blobs.layout(digest) else { throw Self.missing(digest) }
     var digests = layout.listDigests

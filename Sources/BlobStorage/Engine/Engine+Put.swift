@@ -35,7 +35,7 @@ extension Engine {
           WorkProgress(
             phase: "storing", doneByteCount: done, totalByteCount: total > 0 ? max(done, total) : 0))
       }
-      // A stream may keep silent for long before its first byte.
+      // A stream may take long to deliver its first byte.
       put.progress(0)
     }
     let (result, watermark) = try put.run(keyBytes, content)
@@ -76,7 +76,7 @@ extension Engine {
     return results
   }
 
-  /// A put of content of any length.
+  /// Creates a put of content of any length.
   package func streamPut(_ options: PutOptions) throws(BlobStorageError) -> StreamPut {
     try StreamPut(
       memoryPut, options,
@@ -84,7 +84,7 @@ extension Engine {
         headByteCount: environment.streamHeadByteCount, batchByteCount: environment.streamBatchByteCount))
   }
 
-  /// Throws at once what the commit would throw, before any content is read or stored.
+  /// Throws the error that the commit would throw, before any content is read or stored.
   package func check(_ condition: ChangeCondition, on key: [UInt8]) throws(BlobStorageError) {
     if condition == .always { return }
     try sharing.requireOwnPacks(
@@ -129,7 +129,7 @@ extension Engine {
         }
       }
     }
-    // A caller that only drops wants to free room, so dropping must not need room.
+    // A caller that only drops wants to free space, so dropping must not need space.
     let (stored, watermark) =
       try items.isEmpty
       ? folder.withReserve { () throws(BlobStorageError) in try commitOnce() } : commitOnce()
@@ -155,17 +155,17 @@ extension Engine {
 // MARK: Losses
 
 extension Engine {
-  /// The losses that are not accepted yet. A shared store knows of what its last extension found.
+  /// The losses that are not accepted yet. In a shared store these are the losses that its last extension found.
   package func losses() throws(BlobStorageError) -> StoreLosses { StoreLosses(try sharing.losses()) }
 }
 
 /// Holds, and puts without a key.
 ///
-/// A put without a key commits a ref and, with it, the drop of that ref: no view shows it. The hold is written before the
-/// commit begins. A collection that condemns packs later waits for the commit and then reads the holds; what was
-/// condemned before, the commit does not share. So from the commit on, every collection sees the hold.
+/// A put without a key commits a ref together with the drop of that ref, so that no view shows it. The hold is written
+/// before the commit begins. A collection that condemns packs later waits for the commit and then reads the holds. The
+/// commit shares nothing in packs that were condemned before. So every collection after the commit sees the hold.
 ///
-/// A process that dies before the commit leaves a hold of a blob that is not there. The same put again completes it.
+/// A process that dies before the commit leaves a hold of a missing blob. Repeating the put completes it.
 extension Engine {
   /// Puts content without a key.
   package func put(
@@ -186,12 +186,12 @@ extension Engine {
       try file.change { (holds) throws(BlobStorageError) in
         if let index = holds.firstIndex(where: { $0.name.utf8.elementsEqual(name.utf8) }) {
           let known = holds[index]
-          // One whose blob is not there was left by a process that died.
+          // A hold of a missing blob was left by a dead process.
           if known.digest != digest, try contains(known.digest) { throw Self.isHeld(known) }
           if known.digest == digest { return held.set(known, isNew: false) }
           holds.remove(at: index)
         }
-        // Before it is written: whether a write that fails has happened is not known.
+        // Set before the write, because a write that fails may still have happened.
         held.set(new, isNew: true)
         holds.append(new)
       }
@@ -225,7 +225,7 @@ extension Engine {
     return hold
   }
 
-  /// Holds a blob that is there; nil if it is not.
+  /// Holds an existing blob; nil if the store does not have it.
   package func hold(_ digest: BlobDigest, as name: String) throws(BlobStorageError) -> BlobHold? {
     try checkOpen()
     try checkHolds(name)
@@ -237,7 +237,7 @@ extension Engine {
   /// Ends a hold; false if there is none of that name.
   package func release(_ name: String) throws(BlobStorageError) -> Bool {
     try checkOpen()
-    // A caller that releases wants to free room, so releasing must not need room.
+    // A caller that releases wants to free space, so releasing must not need space.
     return try folder.withReserve { () throws(BlobStorageError) in
       try HoldFile(folder).change { (holds) in
         let count = holds.count
@@ -281,12 +281,12 @@ extension Engine {
   }
 }
 
-/// What a put without a key has held so far.
+/// The hold that a put without a key has made or found.
 private final class PendingHold: Sendable {
   private let state = Mutex<(hold: BlobHold?, isNew: Bool)>((nil, false))
 
   var hold: BlobHold? { state.withLock { $0.hold } }
-  /// The hold, if this put has made it.
+  /// The hold, if this put has made it; else nil.
   var newHold: BlobHold? { state.withLock { $0.isNew ? $0.hold : nil } }
 
   func set(_ hold: BlobHold, isNew: Bool) { state.withLock { $0 = (hold, isNew) } }

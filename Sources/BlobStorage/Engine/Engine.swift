@@ -19,7 +19,7 @@ package final class Engine: Sendable {
   package let blobs: BlobSource
   package let leases: LeaseFile
   package let writer: WriterSession
-  /// Plans what is put, by the store's codec.
+  /// Plans puts with the store's codec.
   package let planner: ChunkPlanner
   package let memoryPut: MemoryPut
   package let work: WorkPool
@@ -27,29 +27,29 @@ package final class Engine: Sendable {
   package let logger: Logger
   package let metrics: (any StoreMetrics)?
   package let weaknesses: Weaknesses
-  /// What it was opened with, for the engine that collects on a shared store.
+  /// The environment that the engine was opened with.
   package let environment: Environment
   private let packByteCountTarget: Int64
   private let randomNumber: @Sendable () -> UInt64
-  /// Run when the store is about to close.
+  /// Run before the store closes.
   package let closingHooks = Mutex<[@Sendable () -> Void]>([])
   private let isClosed = Atomic<Bool>(false)
   package let sharing: any Sharing
 
-  /// What tests put in place of the system.
+  /// Parts of the system that tests replace, and limits.
   package struct Environment: Sendable {
     package var files: any FileSystem = SystemFiles()
-    /// The catalog's files, as far as this library itself opens, locks and replaces them; LMDB opens its own.
+    /// File system for the catalog's files that this library opens, locks and replaces. LMDB opens its own.
     package var catalogFiles: any FileSystem = SystemFiles()
-    /// Where the catalog is kept, when not in the store's folder: LMDB needs real files.
+    /// The catalog's folder, if it is not in the store's folder: LMDB needs real files.
     package var catalogFolder: FilePath?
     package var clock = WallClock.system
     package var time = PassingTime.system
     package var bootIdentity = BootIdentity.current()
-    /// As the store's files tell it, if nil.
+    /// If nil, the store's file system determines it.
     package var mountIdentity: String?
     package var mapByteCount = 1 << 30
-    /// Seconds that a reader waits for a catalog that another process is making.
+    /// Seconds that a reader waits for a catalog that another process is rebuilding.
     package var patienceSeconds = 10.0
     /// Seconds that a collection waits for a commit that began before it condemned packs.
     package var commitPatienceSeconds = 10.0
@@ -60,25 +60,25 @@ package final class Engine: Sendable {
     package var weaknesses: Weaknesses = []
     /// Streamed content that is shorter than this is put like content in memory.
     package var streamHeadByteCount = MemoryPut.byteCountMax
-    /// Of what streams in, so much is cut and looked up at once.
+    /// Bytes of streamed content that are cut into chunks and looked up at once.
     package var streamBatchByteCount = FrameBuilder.longPlainByteCountMax
     #if DEBUG || WEAKNESSES
-      /// Whether items that are put together are joined as files of an import are, so that tests of all kinds have frames.
+      /// Whether a put of several items joins them into frames, as an import does. For tests of frames.
       package var joinsItems = false
     #else
       var joinsItems: Bool { false }
     #endif
-    /// Where names and writer identities come from.
+    /// The source of names and writer identities.
     package var randomNumber: @Sendable () -> UInt64 = randomUInt64
-    /// Does the work of the pool on the caller's thread, so that what happens has one order.
+    /// Runs the pool's work on the caller's thread, so that tests have one order of events.
     package var worksInline = false
-    /// Records that one transaction applies when packs are applied.
+    /// Records that one transaction applies during a rebuild or recovery.
     package var recordCountOfBatch = 20_000
 
     package init() {}
   }
 
-  /// Makes an empty store.
+  /// Creates an empty store.
   package static func create(
     at path: String, options: StoreOptions, environment: Environment = Environment()
   ) throws(BlobStorageError) {
@@ -109,7 +109,7 @@ package final class Engine: Sendable {
     } catch { return false }
   }
 
-  /// What processes do on the store at a path; it is not opened.
+  /// Returns what processes are doing on the store at a path, without opening the store.
   package static func activities(at path: String) throws(BlobStorageError) -> [StoreActivity] {
     let folder = try folder(at: path, SystemFiles())
     _ = try folder.readHeader()
@@ -148,7 +148,7 @@ package final class Engine: Sendable {
     codecs = CodecPool()
     try folder.makePart(folder.packs)
     do throws(BlobStorageError) { try folder.makePart(folder.leases) } catch {
-      // A copy may lack the empty folder; who cannot write has no leases.
+      // A copied store may lack the empty folder. If it cannot be written, it needs no leases.
       guard error.isRefusal else { throw error }
     }
     let identity = MediumIdentity(
@@ -241,12 +241,12 @@ package final class Engine: Sendable {
     leases.close()
     catalog.close()
     work.close()
-    // A store that was opened again keeps this engine, but nothing of what it had open.
+    // An owner that opens the store again may keep this engine, but none of its open files.
     packs.forgetAll()
     catalog.changeSignal.send()
   }
 
-  /// A session with packs of its own, for work that must not share a pack with puts; to be closed if packs are published.
+  /// Creates a session with its own packs, for work apart from puts. Must be closed where packs are published.
   package func newSession(laterThan time: UInt64? = nil) -> WriterSession {
     let writerID = randomNumber()
     return WriterSession(
@@ -264,14 +264,14 @@ package final class Engine: Sendable {
     writer.packByteCountTarget.store(min(byteCount, packByteCountTarget), ordering: .relaxed)
   }
 
-  /// Which keys of the store are a cache and what its limits are; nil when there is none.
+  /// The prefix of the store's cache and its limits; nil if the store has no cache.
   package func cacheSettings() throws(BlobStorageError) -> (prefix: String, limits: CacheLimits)? {
     try CacheFile.read(folder).map { (String(decoding: $0.prefix, as: UTF8.self), $0.limits) }
   }
 
-  /// Makes packs as small as the store's cache needs them, if it has one: a large one can only be emptied as a whole.
+  /// Limits new packs as the store's cache needs, if it has one: a large pack can be emptied only as a whole.
   package func adoptCacheLimits() throws(BlobStorageError) {
-    // Opening the cache reports damage.
+    // Opening the cache reports damage of its file.
     if case (_, let limits)?? = try unlessCorrupted(try cacheSettings()) {
       limitPacks(to: limits.packByteCountTarget)
     }
@@ -291,20 +291,20 @@ package final class Engine: Sendable {
       collectingMachine: sharing.collectingMachine)
   }
 
-  /// Extends the catalog by what other machines have published; nothing to do for a store in a folder.
+  /// Extends the catalog by what other machines have published. Does nothing for a store in a folder.
   @discardableResult
   package func extend() throws(BlobStorageError) -> ExtensionReport {
     try checkOpen()
     return try sharing.extend()
   }
 
-  /// Makes all durable that was committed here.
+  /// Makes everything durable that the store's session has committed.
   package func synchronize() throws(BlobStorageError) {
     try checkOpen()
     try sharing.synchronize(writer)
   }
 
-  /// The bytes of a key, if it can be one.
+  /// Returns the bytes of a key. Throws `invalidArgument` if the key is invalid.
   package static func keyBytes(_ key: String) throws(BlobStorageError) -> [UInt8] {
     let bytes = Array(key.utf8)
     guard 1...BlobLimits.maximumKeyByteCount ~= bytes.count, !bytes.contains(0) else {
@@ -320,7 +320,7 @@ package final class Engine: Sendable {
     return bytes
   }
 
-  /// The folder at a path. What its links lead to is the store, whatever they lead to later.
+  /// The folder at a path. Resolves links once: later changes of the links do not matter.
   package static func folder(
     at path: String, _ files: any FileSystem
   ) throws(BlobStorageError) -> StoreFolder {
@@ -338,7 +338,7 @@ package final class Engine: Sendable {
 }
 
 extension Engine {
-  /// Does long work so that other processes can watch it, too.
+  /// Runs long work and shows its progress to other processes, too.
   package func watched<T>(
     _ operation: String, on subject: String = "", byteCountMin: Int64 = 0, _ progress: ProgressHandler?,
     _ body: (@escaping ProgressHandler) throws(BlobStorageError) -> T
@@ -351,7 +351,7 @@ extension Engine {
     }
   }
 
-  /// Runs `body`, and records what `event` makes of its result, if someone wants to know.
+  /// Runs `body`, and records the event that `event` makes of its result, if the store has metrics.
   func measured<T>(
     _ body: () throws(BlobStorageError) -> T, _ event: (T, Duration) -> StoreEvent?
   ) throws(BlobStorageError) -> T {
@@ -384,10 +384,10 @@ package struct InternalVersion: Sendable {
   package let row: VersionRow
 }
 
-/// Records that the store keeps under internal keys. They are blobs like any others: gc, verify, copies and rebuilds need
-/// to know nothing of what is in them.
+/// Values that the store keeps under internal keys. They are ordinary blobs: gc, verify, copies and rebuilds need not
+/// know their contents.
 extension Engine {
-  /// The current versions of the internal keys that begin so, or all versions.
+  /// The current versions of the internal keys that begin with `prefix`, or all their versions.
   package func internalVersions(
     _ prefix: [UInt8] = InternalKey.prefix, includesArchived: Bool = false
   ) throws(BlobStorageError) -> [InternalVersion] {
@@ -408,7 +408,7 @@ extension Engine {
     }
   }
 
-  /// Stores a record under an internal key.
+  /// Stores a value under an internal key.
   ///
   /// - Throws: `limitExceeded` if the metadata are too long.
   package func putInternal(
@@ -426,7 +426,7 @@ extension Engine {
     try makeDurable(durability, watermark)
   }
 
-  /// Drops records under internal keys.
+  /// Drops internal keys.
   package func dropInternal(_ keys: [[UInt8]]) throws(BlobStorageError) {
     guard !keys.isEmpty else { return }
     try checkOpen()
@@ -444,7 +444,7 @@ extension Engine {
     for (key, hold) in zip(keys, try holds(on: keys)) { if let hold { throw hold.refusal(of: key) } }
   }
 
-  /// The hold that protects each of some keys; nil where none does.
+  /// For each key, the hold that protects it; nil if none does.
   package func holds(on keys: [[UInt8]]) throws(BlobStorageError) -> [KeyHold?] {
     try checkOpen()
     return try catalog.read { (transaction) throws(BlobStorageError) in
@@ -453,7 +453,7 @@ extension Engine {
     }
   }
 
-  /// - Throws: `held` if a hold protects a key that begins so.
+  /// - Throws: `held` if a hold protects a key that begins with `prefix`.
   func checkHolds(onPrefix prefix: [UInt8]) throws(BlobStorageError) {
     for hold in try keyHolds() where hold.prefix.starts(with: prefix) || prefix.starts(with: hold.prefix) {
       let longer = hold.prefix.count > prefix.count ? hold.prefix : prefix

@@ -21,7 +21,7 @@ package struct LocalFolder: PackLocation {
   }
 }
 
-/// A store whose packs are its own: all processes of the machine see the same folder, and the census knows each pack.
+/// Sharing for a store in a folder: all processes of the machine see the same packs, and the census knows each pack.
 package struct LocalSharing: Sharing {
   let parts: StoreParts
 
@@ -55,7 +55,7 @@ package struct LocalSharing: Sharing {
   package func completeCatalog() -> Bool { false }
 
   package func resolveGone(_ pack: PackName, _ reason: String) throws(BlobStorageError) {
-    // It has been renamed, and the next snapshot says so. Only a private catalog has to be made anew.
+    // The pack was renamed, and the next snapshot shows that. Only a private catalog must be rebuilt.
     try parts.catalog.renewOwn()
     // A collection removes the file of a pack whose row says so. A private catalog may lag behind.
     guard let row = try parts.catalog.packRow(pack), row.state == .live,
@@ -88,7 +88,7 @@ package struct LocalSharing: Sharing {
   package func readAnew(_ pack: PackName) -> Bool { true }
 }
 
-/// A pack in a folder is durable once it is synced, which its session does.
+/// Publisher for a store in a folder: a pack is durable once its session has synced it.
 package struct LocalPublisher: PackPublisher {
   package func join(_ session: WriterSession) {}
   package func admit(_ session: WriterSession) {}

@@ -18,14 +18,14 @@ package final class OpenBlob: Sendable {
     if let hold = hold.withLock({ $0.take() }) { engine.leases.release(hold) }
   }
 
-  /// The bytes of a range, clamped at the end.
+  /// Returns the bytes of a range, clamped to the blob's end.
   package func read(_ range: Range<Int64>) throws(BlobStorageError) -> DispatchData {
     var data = DispatchData.empty
     try read(range) { data.append($0) }
     return data
   }
 
-  /// Hands the same bytes to `sink`, in order.
+  /// Passes the same bytes to `sink`, in order.
   package func read(
     _ range: Range<Int64>, to sink: (UnsafeRawBufferPointer) -> Void
   ) throws(BlobStorageError) {
@@ -33,7 +33,7 @@ package final class OpenBlob: Sendable {
     try engine.blobs.stream(layout, range, access: .random, keeps: true) { sink($0) }
   }
 
-  /// The bytes of the first chunks that a range touches, about 1 MiB of them.
+  /// Returns the bytes of the first chunks that a range touches, up to the chunk that reaches 1 MiB.
   package func firstPart(_ range: Range<Int64>) throws(BlobStorageError) -> Data {
     let range = try clamped(range)
     var end = range.lowerBound

@@ -1,18 +1,18 @@
 import Logging
 
-/// Where the packs of a store are. A store is opened with one; ``LocalFolder`` is the default.
+/// The place of a store's packs, with which the store is opened. ``LocalFolder`` is the default.
 package protocol PackLocation: Sendable {
-  /// Makes the store's folder ready, before its header is read.
+  /// Prepares the store's folder before its header is read.
   mutating func prepare(_ folder: StoreFolder) throws(BlobStorageError)
 
-  /// Opens the packs, and removes or sets aside what a crash has left of them.
+  /// Opens the packs, and removes or sets aside the leftovers of a crash.
   func open(_ setting: StoreSetting) throws(BlobStorageError) -> OpenedPacks
 }
 
-/// The packs of a store, and the way to its collaborator once the catalog is open.
+/// The packs of a store, and a closure that makes its ``Sharing`` once the catalog is open.
 package struct OpenedPacks: Sendable {
   package let backend: any Backend
-  /// Where the catalog can find rows that it does not have itself; nil if it has them all.
+  /// The source of the catalog's outer rows; nil if the catalog has all rows.
   package let outerRows: (any OuterRowsSource)?
   package let sharing: @Sendable (StoreParts) -> any Sharing
 
@@ -26,7 +26,7 @@ package struct OpenedPacks: Sendable {
   }
 }
 
-/// What is known of a store before its packs and its catalog are opened.
+/// The parts of a store that exist before its packs and its catalog are opened.
 package struct StoreSetting: Sendable {
   package let folder: StoreFolder
   package let header: StoreHeader
@@ -36,7 +36,7 @@ package struct StoreSetting: Sendable {
   package let logger: Logger
 }
 
-/// The parts of an opened store that its collaborator works with.
+/// The parts of an opened store that its ``Sharing`` uses.
 package struct StoreParts: Sendable {
   package let setting: StoreSetting
   package let backend: any Backend
@@ -45,21 +45,21 @@ package struct StoreParts: Sendable {
   package let packs: PackFiles
 }
 
-/// What a store does for the sake of other machines; chosen once, when the store opens.
+/// A store's work for other machines, chosen once when the store opens.
 ///
-/// On one machine a commit is published by a length in the live table, and durable once its pack is synced: all
-/// processes see the same packs, and ``LocalSharing`` has nothing else to publish. Machines that share a bucket do the
-/// same, and then the same steps with objects. A session *publishes* its packs in order. A store *extends* its catalog by
+/// On one machine a length in the live table publishes a commit, and a sync of its pack makes it durable. All processes
+/// see the same packs, so ``LocalSharing`` has nothing else to publish. Machines that share a bucket do the same, and
+/// then repeat these steps with objects. A session *publishes* its packs in order. A store *extends* its catalog by
 /// what others have published. A pack leaves the store only after it was *condemned* and each session has acknowledged
 /// that, has left, or was *fenced*.
 package protocol Sharing: CatalogExtender {
-  /// Where the store is.
+  /// The path or address of the store.
   var path: String { get }
 
-  /// Which machine alone collects garbage; nil if any may.
+  /// The only machine that collects garbage; nil if any machine may.
   var collectingMachine: String? { get }
 
-  /// Whether gc reads keys while commits change them. Then it can miss a version that changes to a key it has passed.
+  /// Whether gc reads keys while commits change them. Then it can miss a version that moves to a key it has passed.
   var collectsBesideCommits: Bool { get }
 
   /// Whether damaged packs stay where they are: repair may not set them aside.
@@ -68,28 +68,28 @@ package protocol Sharing: CatalogExtender {
   /// - Throws: `invalidArgument` unless the store alone decides about its packs.
   func requireOwnPacks(_ refusal: @autoclosure () -> String) throws(BlobStorageError)
 
-  /// Why packs of this machine will never be published; nil while all can be.
+  /// The reason why packs of this machine will never be published; nil while all can be.
   var fencing: BlobStorageError? { get }
 
-  /// Begins the work that other machines wait for. The store is open.
+  /// Starts the work that other machines wait for. The store is already open.
   func begin(_ engine: Engine) throws(BlobStorageError)
 
-  /// Ends that work.
+  /// Ends the work that ``begin(_:)`` started.
   func close()
 
   /// The publisher of a new session.
   ///
-  /// - Parameter leases: of the session's streams; nil if it has none.
+  /// - Parameter leases: the lease file of the session's streams; nil if it has none.
   func publisher(of writer: UInt64, leases: LeaseFile?) -> any PackPublisher
 
-  /// Makes all durable that a session has committed.
+  /// Makes everything durable that a session has committed.
   func synchronize(_ session: WriterSession) throws(BlobStorageError)
 
-  /// Makes durable what a change has found done already: a change that could not publish it has left it perhaps, or a
-  /// relaxed change of this process or another.
+  /// Makes an effect durable that a change found already there. A relaxed change of any process, or a change that
+  /// failed to publish, may have left it.
   func synchronizeFound(_ session: WriterSession) throws(BlobStorageError)
 
-  /// Extends the catalog by all that was published, and removed, before the call.
+  /// Extends the catalog by everything that was published or removed before the call.
   @discardableResult
   func extend() throws(BlobStorageError) -> ExtensionReport
 
@@ -98,36 +98,36 @@ package protocol Sharing: CatalogExtender {
     _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
   ) throws(BlobStorageError) -> GarbageCollectionReport
 
-  /// What is known to be lost or damaged, and is not accepted yet.
+  /// The known losses that are not accepted yet.
   func losses() throws(BlobStorageError) -> KnownLosses
 
   /// Records durably that losses are accepted: the rest of the store is complete. The caller holds the collection lock.
   ///
-  /// - Parameter replaced: damaged packs that were kept, and whose whole records lie in others now.
+  /// - Parameter replaced: damaged packs that stay in place, whose intact records now lie in other packs.
   func acceptLosses(_ engine: Engine, replaced: Set<PackName>) throws(BlobStorageError)
 
-  /// Puts back what is lost of the log that all machines read, as far as this machine knows it.
+  /// Restores lost entries of the log that all machines read, as far as this machine knows them.
   func restoreLog() throws(BlobStorageError)
 
-  /// The packs that should be there and are not. Packs that a collector has removed are not among them.
+  /// The packs that are missing although no collector has removed them.
   ///
   /// - Parameter rows: the packs that the catalog knows.
   func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName>
 
-  /// Counts the chunks and manifests of a damaged pack as missing, except for whole records, so that the next put of
-  /// the same bytes stores them again.
+  /// Treats the chunks and manifests of a damaged pack as missing, except for the records in `whole`, so that the next
+  /// put of the same bytes stores them again.
   ///
-  /// - Returns: the chunks; nil where a damaged pack is set aside.
+  /// - Returns: the chunks; nil if the store sets damaged packs aside.
   func distrust(_ pack: UInt32, except whole: [PackRecord]) throws(BlobStorageError) -> Set<BlobDigest>?
 
-  /// Makes the next reads of a pack fetch what other machines read; false if its ends differ from the copy here.
+  /// Makes the next reads of a pack fetch the published copy; false if header or footer of the local copy differ.
   func readAnew(_ pack: PackName) throws(BlobStorageError) -> Bool
 }
 
-/// By what an extension has changed the catalog.
+/// The changes that an extension made to the catalog.
 package struct ExtensionReport: Sendable, Hashable {
   package var newPackCount = 0
-  /// Packs that were published once and are gone although no collector has removed them. The first so many.
+  /// Published packs that are missing although no collector has removed them. May hold only the first ones.
   package var missing: [PackName] = []
 
   package init(missing: [PackName] = []) { self.missing = missing }

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Which chunks a blob is made of, as far as they have been looked at.
+/// The chunks of a blob. The lists of a long blob are loaded when they are needed.
 package struct BlobLayout: Sendable {
   private enum Parts: Sendable {
     case chunks([ChunkEntry], starts: [Int64])
@@ -16,7 +16,7 @@ package struct BlobLayout: Sendable {
   /// A chunk and where it begins in its blob.
   package typealias PlacedChunk = (entry: ChunkEntry, start: Int64)
 
-  /// Chunks in a range come in groups that are loaded together; this many bytes of entries at most.
+  /// Creates the layout of a blob whose manifest names chunks.
   package init(digest: BlobDigest, chunks: [ChunkEntry]) throws(BlobStorageError) {
     self.digest = digest
     chunkCount = Int64(chunks.count)
@@ -52,7 +52,7 @@ package struct BlobLayout: Sendable {
     if case .lists(let lists, _) = parts { lists.map(\.digest) } else { [] }
   }
 
-  /// What a manifest of the blob lists.
+  /// The entries of a blob's manifest.
   package enum Listed {
     case chunks([ChunkEntry])
     case lists([ListEntry])
@@ -107,7 +107,7 @@ package struct BlobLayout: Sendable {
 
   /// The chunks that one of the blob's lists names.
   ///
-  /// - Throws: `corrupted` when the list is damaged, missing, or not what the manifest says.
+  /// - Throws: `corrupted` if the list is damaged, missing, or differs from the manifest.
   func chunks(of list: ListEntry, from source: ChunkSource) throws(BlobStorageError) -> [ChunkEntry] {
     try load(list, from: source, access: .sequential).chunks
   }
@@ -156,7 +156,7 @@ package struct BlobLayout: Sendable {
   }
 }
 
-/// Lists of one blob that were read before, up to a number of chunks: to decode one takes as long as a small chunk.
+/// A cache of one blob's lists, up to a number of chunks. Decoding a list takes as long as decoding a small chunk.
 private final class LoadedLists: Sendable {
   struct List: Sendable {
     var chunks: [ChunkEntry]

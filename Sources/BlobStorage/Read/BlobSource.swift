@@ -1,4 +1,4 @@
-/// Digest of a blob → its layout and bytes.
+/// Finds the layout of a blob by its digest, and reads its bytes.
 package final class BlobSource: Sendable {
   package let catalog: Catalog
   let backend: any Backend
@@ -21,7 +21,7 @@ package final class BlobSource: Sendable {
     case manifest(ManifestRow, PackName)
   }
 
-  /// What the blob is made of, or nil when the store does not have it.
+  /// Returns the layout of a blob; nil if the store does not have the blob.
   ///
   /// - Throws: `corrupted` when its manifest cannot be read.
   package func layout(_ digest: BlobDigest) throws(BlobStorageError) -> BlobLayout? {
@@ -62,8 +62,8 @@ package final class BlobSource: Sendable {
       let found = try catalog.read { (transaction) throws(BlobStorageError) -> Found? in
         let chunk = try transaction.chunkRow(digest)
         if let chunk, !chunk.isSuspect { return .chunk(chunk.plainByteCount) }
-        // A blob may be there a second time, in chunks: put before chunks were cut as they are now, or of the same
-        // bytes as a list of a manifest. That is what heals it when the one chunk is damaged.
+        // A blob of one chunk may also have a manifest: an older chunker cut it otherwise, or its bytes equal a list of
+        // a manifest. The manifest heals the blob if the one chunk is damaged.
         guard let row = try transaction.manifestRow(digest),
           let pack = try transaction.packRow(row.place.pack)
         else { return chunk.map { .chunk($0.plainByteCount) } }
@@ -89,7 +89,7 @@ package final class BlobSource: Sendable {
       .corrupted, "The manifest of blob \(digest) is in a pack that is missing.", digest: digest)
   }
 
-  /// The manifest at its place, checked to be this blob's: no digest guards it, so its checksums must.
+  /// Reads the manifest, or another copy if it is damaged. No digest guards a manifest, so its checksums must.
   private func read(
     _ digest: BlobDigest, _ row: ManifestRow, _ file: any File, _ pack: PackName
   ) throws(BlobStorageError) -> BlobLayout {
@@ -101,7 +101,7 @@ package final class BlobSource: Sendable {
     }
   }
 
-  /// Reads the manifest that the catalog knows; no other copy stands in for it.
+  /// Reads the manifest that the catalog knows, and no other copy.
   ///
   /// - Throws: `corrupted` when it is damaged or missing.
   func checkKnownCopy(_ digest: BlobDigest) throws(BlobStorageError) {
@@ -111,7 +111,7 @@ package final class BlobSource: Sendable {
     _ = try readAfresh(digest, row, file, pack)
   }
 
-  /// What another copy of the manifest says, which the catalog points at from then on; nil if no other is undamaged.
+  /// Reads another copy of the manifest and points the catalog at it; nil if no other copy is undamaged.
   private func otherLayout(
     _ digest: BlobDigest, insteadOf pack: PackName, _ place: Place
   ) throws(BlobStorageError) -> BlobLayout? {
@@ -173,7 +173,7 @@ package final class BlobSource: Sendable {
         guard layout.byteCount == row.byteCount, layout.chunkCount == row.chunkCount else {
           throw BlobStorageError(.corrupted, "its chunks do not add up to the blob")
         }
-        // Of one chunk, or none, no manifest is made: the chunk has the blob's name, and guards its bytes.
+        // No manifest is made for one chunk or none: the chunk's digest is the blob's, and guards its bytes.
         guard layout.chunkCount >= 2 else {
           throw BlobStorageError(.corrupted, "it names fewer than two chunks")
         }
@@ -190,9 +190,9 @@ package final class BlobSource: Sendable {
   }
 }
 
-/// Fetching ahead what will be read, where packs come over a network.
+/// Prefetches chunks where packs come over a network.
 extension BlobSource {
-  /// Begins to fetch what chunks are stored in. A read of one waits for it; a failure is told there.
+  /// Starts fetching the stored bytes of chunks. A later read waits for them and reports a failure.
   package func prefetch(_ entries: some Collection<ChunkEntry>) {
     do throws(BlobStorageError) {
       var parts: [(file: any File, ranges: [Range<Int64>])] = []
@@ -201,7 +201,7 @@ extension BlobSource {
       }
       backend.prefetch(parts)
     } catch {
-      // The reading finds it out.
+      // The read reports the error.
     }
   }
 
@@ -230,17 +230,17 @@ extension BlobSource {
   }
 }
 
-/// Reading the bytes of a blob in order.
+/// Reads the bytes of a blob in order.
 extension BlobSource {
-  /// Hands the bytes of a whole blob to `sink` in order. At the end compares them with the blob's digest, unless
-  /// checksums are to do: chunks may all be undamaged and the manifest name the wrong ones.
+  /// Passes the bytes of a whole blob to `sink` in order. Unless `verification` is `.checksum`, compares their digest
+  /// at the end: undamaged chunks may still be the wrong ones.
   ///
-  /// - Throws: `corrupted` behind the last byte.
+  /// - Throws: `corrupted` for a damaged chunk, or after the last byte if the digest does not match.
   package func streamWhole(
     _ layout: BlobLayout, _ verification: Verification = .digest,
     _ sink: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    // Of a blob of one chunk the chunk's digest is the blob's.
+    // The digest of a single chunk is the digest of the blob.
     guard layout.chunkCount > 1, verification == .digest else {
       return try stream(layout, 0..<layout.byteCount, verification: verification, sink)
     }
@@ -257,9 +257,9 @@ extension BlobSource {
     }
   }
 
-  /// Hands the bytes of a range to `sink` in order. Chunks are read and verified on all cores, a bounded number ahead.
+  /// Passes the bytes of a range to `sink` in order. Reads and verifies chunks on all cores, a bounded number ahead.
   ///
-  /// - Parameter keeps: whether chunks are likely to be wanted again soon.
+  /// - Parameter keeps: whether to keep the chunks in the cache, because they are likely to be read again soon.
   func stream(
     _ layout: BlobLayout, _ range: Range<Int64>, access: ChunkSource.Access = .sequential,
     keeps: Bool = false, verification: Verification = .digest,
@@ -268,7 +268,7 @@ extension BlobSource {
     let source = chunks
     let aheadCount = backend.readAheadCount
     var group: ArraySlice<ReadPart> = []
-    // Where chunks come over a network, those of the next group are on their way while this one is read.
+    // Over a network, the next group is prefetched while this one is read.
     var following: ArraySlice<ReadPart>?
     var position = range.lowerBound
     func fetchGroup() throws(BlobStorageError) -> ArraySlice<ReadPart> {
@@ -290,9 +290,9 @@ extension BlobSource {
           wanted: Int(wanted.lowerBound - placed.start)..<Int(wanted.upperBound - placed.start), frame: frame)
       }[...]
     }
-    // To hand a chunk to another thread costs about as much as to hash it; of a short range each goes by itself.
+    // Passing a chunk to another thread costs about as much as hashing it, so in a long range a thread gets several.
     let partCountMax = range.count > Self.byteCountOfSingles ? Self.partCountTogether : 1
-    /// Chunks for one thread: those of a frame go together, so that no other thread waits for its decoding.
+    /// Chunks for one thread. Members of a frame stay together, so that no other thread waits for its decoding.
     func nextParts() throws(BlobStorageError) -> [ReadPart]? {
       try CancellationFlag.check()
       if group.isEmpty {
@@ -313,7 +313,7 @@ extension BlobSource {
         return ReadResult(bytes: bytes, wanted: part.wanted)
       }
       guard parts[0].frame != nil else { return try parts.map(result) }
-      // From the last: a frame that is decoded up to there holds the others as well.
+      // Reads the last one first: a frame that is decoded up to its last member holds the others as well.
       return try parts.reversed().map(result).reversed()
     }
     func handOver(_ results: [ReadResult]) throws(BlobStorageError) {
@@ -324,8 +324,8 @@ extension BlobSource {
       }
     }
     guard let first = try nextParts() else { return }
-    // For a single chunk, one frame, or a few chunks that are stored as they are, waking another thread takes longer than
-    // it saves.
+    // For a single chunk, one frame, or a few chunks that are not encoded, waking another thread takes longer than it
+    // saves.
     var isDoneAlone = first.reduce(0) { $0 + $1.wanted.count } == range.count
     if !isDoneAlone, range.count <= Self.byteCountWithoutThreads {
       isDoneAlone = try !source.isEncoded(first[0].entry.digest)

@@ -1,22 +1,22 @@
 import Synchronization
 
-/// Plain bytes of chunks that were read not long ago, up to a number of bytes.
+/// A cache of the plain bytes of recently read chunks, limited in bytes.
 ///
-/// Evicts at random. An import of version after version reads the same bases in the same order again and again. If
-/// these are slightly more than fits, a cache that evicts the least recently used never has the next one; this one has
-/// a good part of them. Every operation is constant time.
+/// Evicts at random. An import of many versions reads the same bases in the same order again and again. If they
+/// slightly exceed the limit, a cache that evicts the least recently used chunk always misses; random eviction keeps a
+/// good part of them. Every operation takes constant time.
 package final class ChunkCache: Sendable {
   private struct State: Sendable {
     var chunks: [(digest: BlobDigest, bytes: [UInt8])] = []
     var places: [BlobDigest: Int] = [:]
     var byteCount = 0
-    /// The first bytes of the digests of chunks that were wanted once, to know those that are wanted again.
+    /// The first bytes of the digests of chunks that were requested once, to recognise repeated requests.
     var wanted: Set<UInt64> = []
-    /// The same sequence in each process: nothing depends on its being unknown.
+    /// The same sequence in each process: it need not be unpredictable.
     var random: UInt64 = 0
 
     mutating func removeAny() {
-      // Knuth's linear congruence (TAOCP 3.3.4, table 1, line 26), of which the upper bits are good.
+      // Knuth's linear congruence (TAOCP 3.3.4, table 1, line 26). Its upper bits are good.
       random = random &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
       let place = Int(random >> 33) % chunks.count
       let (digest, bytes) = chunks[place]
@@ -40,8 +40,8 @@ package final class ChunkCache: Sendable {
 
   private static let wantedCountMax = 1 << 15
 
-  /// Whether this is asked for the second time. What is wanted only once, like the bases of one version, is not worth
-  /// keeping: memory that was never used before costs more than that chunk's decoding.
+  /// Whether the chunk was requested before. A chunk that is requested only once, like a base of one version, is not
+  /// worth keeping: fresh memory costs more than decoding the chunk.
   package func isWantedAgain(_ digest: BlobDigest) -> Bool {
     let start = digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
     return state.withLock { state in

@@ -1,15 +1,15 @@
-/// Reading members of frames. A decoded frame is kept for its other members.
+/// Reads members of frames, and keeps decoded frames for their other members.
 extension ChunkSource {
   /// The plain bytes of a member, verified.
   ///
   /// - Parameters:
   ///   - offset: where the frame's record begins.
-  ///   - usesKept: whether a frame that was read before will do.
+  ///   - usesKept: whether a frame in the cache may be used.
   func member<Bytes: FilledBytes>(
     _ digest: BlobDigest, ofFrameAt offset: Int64, _ place: Located, _ access: Access, usesKept: Bool
   ) throws(BlobStorageError) -> Bytes {
     let key = FrameCache.Key(pack: place.pack, offset: offset)
-    // To decode a frame takes too long for a thread that must not wait.
+    // Decoding a frame takes too long for a thread that must not wait.
     if access == .cached {
       guard let frame = frames.kept(key, holding: digest) else {
         throw BlobStorageError(.notCached, "Its frame has to be decoded.")
@@ -19,7 +19,7 @@ extension ChunkSource {
     let bytes: Bytes
     do throws(BlobStorageError) {
       if !usesKept { frames.remove(key) }
-      // What is wanted in order, or again, is decoded as a whole.
+      // A sequential or repeated read decodes the whole frame.
       let frame = try frames.frame(key, holding: digest) { (isFirst) throws(BlobStorageError) in
         let last = isFirst && access != .sequential ? digest : nil
         return try decodedFrame(at: offset, place, access, digest.algorithm, upTo: last)
@@ -28,7 +28,7 @@ extension ChunkSource {
     } catch {
       guard error.code == .corrupted else { throw error }
       frames.remove(key)
-      // The footer says the same as a damaged header or meta.
+      // The footer has a copy of a damaged header or meta.
       guard let record = try otherCopies.footerRecord(digest, in: place.pack, at: place.row.place.offset)
       else {
         throw error
@@ -39,13 +39,13 @@ extension ChunkSource {
     return bytes
   }
 
-  /// In which frame a chunk lies.
+  /// The frame that a chunk is a member of.
   struct FramePlace: Equatable, Sendable {
     fileprivate var pack: UInt32
     fileprivate var offset: Int64
   }
 
-  /// The frames of chunks, as of one snapshot; nil for a chunk that is stored alone, or is not there.
+  /// The frames of chunks, as of one snapshot; nil for a chunk that is stored alone or missing.
   func framePlaces(of digests: [BlobDigest]) throws(BlobStorageError) -> [FramePlace?] {
     try catalog.read { (view) throws(BlobStorageError) in
       try digests.map { (digest) throws(BlobStorageError) -> FramePlace? in
@@ -55,13 +55,13 @@ extension ChunkSource {
     }
   }
 
-  /// What may have to be fetched anew of a pack in which a chunk was found damaged.
+  /// The range of a pack to fetch again after a chunk in it was found damaged.
   func damagedRange(_ row: ChunkRow) -> Range<Int64> {
     guard let start = row.frameOffset else { return row.storedRange }
     return start..<start + Int64(BlobLimits.recordMetaByteCountMax + BlobLimits.frameByteCountMax)
   }
 
-  /// - Parameter last: the member with which decoding may end; nil for all of the frame.
+  /// - Parameter last: the last member that must be decoded; nil for the whole frame.
   private func decodedFrame(
     at offset: Int64, _ place: Located, _ access: Access, _ algorithm: BlobDigest.Algorithm,
     upTo last: BlobDigest?
@@ -82,7 +82,7 @@ extension ChunkSource {
       header.payloadByteCount <= BlobLimits.frameByteCountMax
     else { throw BlobStorageError(.corrupted, "another record is in the place of its frame") }
     return try bridge(try fetched(header.recordByteCount)) { (raw) throws(BlobStorageError) in
-      // Digests guard the payload.
+      // Digests of the members guard the payload.
       let meta = try header.verifiedMeta(raw, pack: place.pack, offset: offset)
       let record = try FrameRecord(
         meta: meta, payloadByteCount: header.payloadByteCount, algorithm: algorithm)
@@ -97,18 +97,18 @@ extension ChunkSource {
 
   /// The plain bytes of a frame's payload, not yet compared with digests.
   ///
-  /// - Parameter end: how many of them are wanted at least; nil for all.
+  /// - Parameter end: the minimum number of bytes to decode; nil for all.
   func plainBytes(
     _ payload: RawSpan, _ codecNumber: UInt8, _ plainByteCount: Int, upTo end: Int? = nil
   ) throws(BlobStorageError) -> [UInt8] {
     guard codecNumber == CodecKind.zstd.rawValue else {
       throw BlobStorageError(.unsupportedFormat, "this build does not know codec \(codecNumber) of a frame")
     }
-    // Whether all of it is decoded or its beginning: a verification finds what a get would refuse.
+    // Checked even if only the beginning is decoded: a verification must find what a get would refuse.
     guard ZstdDecoder.windowByteCount(payload) <= BlobLimits.frameByteCountMax else {
       throw .undecodable(.zstd, "its window is longer than \(BlobLimits.frameByteCountMax) bytes")
     }
-    // A zstd block has 128 KiB: near the end, all of it is decoded in any case, and a window would only cost copying.
+    // A zstd block has 128 KiB. Near the end, all of it is decoded in any case, and a window would only cost copying.
     let count = end.flatMap { $0 <= plainByteCount - (128 << 10) ? $0 : nil } ?? plainByteCount
     return try [UInt8](filling: count) { (target) throws(BlobStorageError) in
       try codecs.withDecoder { (decoder) throws(BlobStorageError) in

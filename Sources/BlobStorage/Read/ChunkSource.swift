@@ -2,17 +2,17 @@ import Dispatch
 import Foundation
 import Synchronization
 
-/// Digest → verified plain bytes, wherever the chunk lies by now.
+/// Finds a chunk by its digest, wherever gc has moved it, and returns its verified plain bytes.
 package final class ChunkSource: Sendable {
   /// How the bytes of a pack are fetched when they are not in the page cache.
   package enum Access: Sendable {
     /// Large parts in order: a plain read, so that the system reads ahead.
     case sequential
-    /// Here and there: through DispatchIO, and of a frame no more than what is wanted.
+    /// Scattered parts: through DispatchIO, and frames are decoded only as far as needed.
     case random
-    /// A single chunk: a plain read, and of a frame no more than what is wanted.
+    /// A single chunk: a plain read, and frames are decoded only as far as needed.
     case single
-    /// From the page cache only: otherwise it throws `notCached`.
+    /// From the page cache only; throws `notCached` otherwise.
     case cached
   }
 
@@ -23,7 +23,7 @@ package final class ChunkSource: Sendable {
   /// Decoded frames, with half as many bytes as ``cache``.
   let frames: FrameCache
   private let extender: any CatalogExtender
-  /// How often a place is looked up whose pack has gone by the time it is read (H6).
+  /// Maximum number of lookups of a chunk whose pack is removed before it is read (H6).
   let lookUpCountMax: Int
   let otherCopies: OtherCopies
   private static let dispatchQueue = DispatchQueue(label: "blob-storage.reads", attributes: .concurrent)
@@ -42,10 +42,10 @@ package final class ChunkSource: Sendable {
     frames = FrameCache(byteCountMax: cache.byteCountMax / 2)
   }
 
-  /// The chunk's plain bytes, verified, from whichever of its copies is undamaged.
+  /// Returns the chunk's verified plain bytes, from another copy if the known one is damaged.
   ///
-  /// - Parameter keeps: whether to keep them in memory. They are equal to their digest then.
-  /// - Throws: `corrupted` for a chunk that is not there, or whose bytes do not match.
+  /// - Parameter keeps: whether to keep them in the cache. Then they are always verified by their digest.
+  /// - Throws: `corrupted` if the chunk is missing, or no copy matches.
   package func bytes(
     _ digest: BlobDigest, access: Access = .sequential, keeps: Bool = false,
     verification: Verification = .digest
@@ -83,7 +83,7 @@ package final class ChunkSource: Sendable {
       digest: digest)
   }
 
-  /// Reads the copy of a chunk that the catalog knows; no other copy and no cache stands in for it.
+  /// Reads the copy of a chunk that the catalog knows, and neither another copy nor a cache.
   ///
   /// - Throws: `corrupted` when that copy is damaged or missing.
   package func checkKnownCopy(_ digest: BlobDigest) throws(BlobStorageError) {
@@ -94,7 +94,7 @@ package final class ChunkSource: Sendable {
     throw BlobStorageError(.corrupted, "Chunk \(digest) is missing from the store.", digest: digest)
   }
 
-  /// Whether another copy of a damaged chunk can be read. The catalog points at that copy from then on.
+  /// Whether any copy of a damaged chunk can be read. If that is another copy, points the catalog at it.
   func hasOtherCopy(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
       let isReadable = try located(digest) { (place) throws(BlobStorageError) -> Bool in
@@ -114,8 +114,7 @@ package final class ChunkSource: Sendable {
     }
   }
 
-  /// The bytes of a chunk from another copy than the one at `place`, which is damaged or lost; nil if no other is
-  /// undamaged.
+  /// Reads another copy than the one at `place`, which is damaged or lost; nil if no other copy is undamaged.
   private func otherBytes<Bytes: FilledBytes>(
     of digest: BlobDigest, insteadOf place: Place, in pack: PackName
   ) throws(BlobStorageError) -> Bytes? {
@@ -127,7 +126,7 @@ package final class ChunkSource: Sendable {
         var row = ChunkRow(
           place: Place(pack: 0, offset: copy.record.offset, ordinal: copy.ordinal), record: chunk,
           storedByteCount: copy.record.storedByteCount, frameOffset: copy.record.frameOffset)
-        // No row of the catalog points there: nothing is to be noted if it is damaged as well.
+        // No row of the catalog points at this copy, so damage to it is not recorded.
         row.isSuspect = true
         let located = Located(row: row, pack: copy.pack, file: file)
         var base: [UInt8]?
@@ -142,7 +141,7 @@ package final class ChunkSource: Sendable {
     return nil
   }
 
-  /// Points the catalog at another copy of a chunk, if it can be written and other chunks can still be decoded.
+  /// Points the catalog at another copy of a chunk, if the catalog can be written and other chunks stay decodable.
   private func use(
     _ copy: OtherCopies.Copy, _ chunk: ChunkRecord, insteadOf place: Place, _ digest: BlobDigest
   ) {
@@ -151,7 +150,7 @@ package final class ChunkSource: Sendable {
         guard let row = try transaction.chunkRow(digest), row.place == place,
           let pack = try transaction.pack(copy.pack), pack.row.state == .live, !pack.row.isPoisoned
         else { return }
-        // What is encoded against the chunk is decoded in one hop.
+        // Chunks that are encoded against this one must be decodable in one hop.
         if chunk.base != nil, try transaction.isBase(digest) { return }
         let other = ChunkRow(
           place: Place(pack: pack.number, offset: copy.record.offset, ordinal: copy.ordinal), record: chunk,
@@ -163,8 +162,8 @@ package final class ChunkSource: Sendable {
     }
   }
 
-  /// Whether what is not in the catalog may be there by now. What refers to it may have come to be known before it; and
-  /// it may lie in a second pack, when the first one was removed.
+  /// Extends or completes the catalog after a lookup missed something, and returns whether to look again. A reference
+  /// may become known before its target. A chunk may have a copy in a second pack after the first one was removed.
   func looksAgain(_ lookCount: inout Int) throws(BlobStorageError) -> Bool {
     guard lookCount < 2 else { return false }
     lookCount += 1
@@ -173,16 +172,16 @@ package final class ChunkSource: Sendable {
     return try extender.completeCatalog()
   }
 
-  /// What a look at a chunk gave.
+  /// The result of looking up and reading a chunk.
   enum Look {
     case bytes(Data)
-    /// `find` found no digest.
+    /// The lookup of the digest returned nil.
     case noDigest
-    /// Nothing that can be read at once.
+    /// The chunk is missing or cannot be read at once.
     case unknown
   }
 
-  /// The plain bytes of the chunk whose digest `find` looks up, found in the same view as its place.
+  /// Reads the chunk whose digest `find` returns. The digest and the chunk's place are found in the same view.
   func look(
     _ verification: Verification, _ find: (ReadTransaction) throws(BlobStorageError) -> BlobDigest?
   ) throws(BlobStorageError) -> Look {
@@ -204,13 +203,13 @@ package final class ChunkSource: Sendable {
     }
   }
 
-  /// Up to this length a chunk is read on the caller's thread: that takes about as long as to wake another.
+  /// The longest chunk to read on the caller's thread, which takes about as long as waking another thread.
   private static let atOnceByteCountMax = 64 << 10
 
-  /// The same, if it waits for nothing: not for another process, and not for the medium, except that pages of the
-  /// catalog may have to be read.
+  /// The same without waiting for another process or for the medium, except that pages of the catalog may have to be
+  /// read.
   ///
-  /// - Throws: whatever a longer look may mend.
+  /// - Throws: errors that the general way may repair.
   func lookAtOnce(
     _ verification: Verification, _ find: (ReadTransaction) throws(BlobStorageError) -> BlobDigest?
   ) throws(BlobStorageError) -> Look {
@@ -250,9 +249,9 @@ package final class ChunkSource: Sendable {
     return .chunk(digest, row, pack.name, number, file: nil)
   }
 
-  /// Runs `body` on a file; nil when the pack turns out to have gone: then the catalog has been brought up to that.
+  /// Runs `body` on the file of a pack. If the pack was removed, updates the catalog and returns nil.
   ///
-  /// - Parameter other: what stands in for a pack that is lost; nil if nothing does.
+  /// - Parameter other: makes the result for a pack that is lost; returns nil if it cannot.
   func whereThere<T>(
     _ pack: PackName, _ body: (any File) throws(BlobStorageError) -> T,
     otherwise other: () throws(BlobStorageError) -> T?
@@ -271,7 +270,7 @@ package final class ChunkSource: Sendable {
     return nil
   }
 
-  /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.
+  /// Returns the plain bytes of a chunk that others are encoded against. It has no base itself, so that recursion ends.
   package func base(_ digest: BlobDigest, access: Access) throws(BlobStorageError) -> [UInt8] {
     if let bytes = cache.bytes(digest) { return bytes }
     func hasBase() throws(BlobStorageError) -> Bool {
@@ -280,7 +279,7 @@ package final class ChunkSource: Sendable {
       }
     }
     if try hasBase() {
-      // One without may be in another pack, if the catalog is made anew.
+      // A completed catalog may have a copy without a base in another pack.
       guard try extender.completeCatalog(), try !hasBase() else {
         throw BlobStorageError(
           .corrupted, "Chunk \(digest) is a base and has a base itself.", digest: digest)
@@ -289,7 +288,7 @@ package final class ChunkSource: Sendable {
     return try bytes(digest, access: access, keeps: true)
   }
 
-  /// Whether to read the chunk takes decoding; false also for one that is not there.
+  /// Whether reading the chunk requires decoding; false for a missing chunk.
   func isEncoded(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     let row = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.chunkRow(digest) }
     return row.map { $0.codecNumber != CodecKind.none.rawValue } ?? false
@@ -302,10 +301,10 @@ package final class ChunkSource: Sendable {
     package var file: any File
   }
 
-  /// Looks the chunk up and calls `body` with its place; nil when it is not in the catalog. A pack that was removed
-  /// in between sends it to a fresh snapshot.
+  /// Looks the chunk up and calls `body` with its place; nil if the catalog lacks the chunk. If its pack was removed
+  /// meanwhile, looks it up again in a newer snapshot.
   ///
-  /// - Parameter other: what stands in for a copy whose pack is lost; nil if nothing does.
+  /// - Parameter other: makes the result for a copy whose pack is lost; returns nil if it cannot.
   package func located<T>(
     _ digest: BlobDigest, _ body: (Located) throws(BlobStorageError) -> T,
     otherwise other: (Place, PackName) throws(BlobStorageError) -> T? = { _, _ in nil }
@@ -349,14 +348,14 @@ package final class ChunkSource: Sendable {
     }
     do throws(BlobStorageError) {
       let bytes: Bytes = try readOnce(place, digest, base, access, verification, usesKept: usesKept)
-      // Of a frame, memory may have what the medium has not any more.
+      // The bytes of a frame may come from the cache while the medium is damaged.
       if row.isSuspect, row.frameOffset == nil, verification == .digest {
         clearSuspect(digest, in: place.pack, offset: row.place.offset)
       }
       return bytes
     } catch {
       guard error.code == .corrupted else { throw error }
-      // What was kept here of the pack may be what is damaged. Where it was not, it is so in the pack.
+      // The local copy of that range may be the damaged one. Without a local copy, the pack is damaged.
       guard !row.isSuspect, place.file.dropKept(damagedRange(row)) else {
         markSuspect(digest, row.place)
         throw error
@@ -384,7 +383,7 @@ package final class ChunkSource: Sendable {
           throw BlobStorageError(.corrupted, "its length is wrong")
         }
         if verification == .checksum, row.storedByteCount > 0 {
-          // What damages a record's header or meta need not damage the bytes: the digest decides.
+          // A damaged header or meta does not mean that the bytes are damaged: the digest decides.
           do throws(BlobStorageError) { return try record(place, digest, access) } catch {
             guard error.code == .corrupted else { throw error }
           }
@@ -418,7 +417,7 @@ package final class ChunkSource: Sendable {
     }
   }
 
-  /// The payload of the record of a chunk that is stored as it is, verified by the record's checksums.
+  /// Reads the payload of a chunk that is stored without a codec, verified by its record's checksums.
   private func record<Bytes: FilledBytes>(
     _ place: Located, _ digest: BlobDigest, _ access: Access
   ) throws(BlobStorageError) -> Bytes {
@@ -468,7 +467,7 @@ package final class ChunkSource: Sendable {
     }
   }
 
-  /// Exactly as many bytes as `target` has: from the page cache if they are there, else as `access` says.
+  /// Fills `target` from the page cache, or else as `access` says. Throws `corrupted` if the file ends before.
   func fetch(
     _ file: any File, _ offset: Int64, into target: UnsafeMutableRawBufferPointer, _ access: Access
   ) throws(BlobStorageError) {
@@ -522,8 +521,8 @@ package final class ChunkSource: Sendable {
     }
   }
 
-  /// Clears the mark of a chunk after a read at that place found bytes that match its digest. Its pack was restored, or only
-  /// the earlier read had failed.
+  /// Clears the mark of a chunk after a read at that place found bytes that match its digest. Its pack was restored, or
+  /// only the earlier read had failed.
   package func clearSuspect(_ digest: BlobDigest, in pack: PackName, offset: Int64) {
     do throws(BlobStorageError) {
       func isSuspect(_ transaction: ReadTransaction) throws(BlobStorageError) -> ChunkRow? {
@@ -539,13 +538,13 @@ package final class ChunkSource: Sendable {
         if let row = try isSuspect(transaction) { try transaction.setSuspect(digest, row, false) }
       }
     } catch {
-      // The next read that finds it whole tries again.
+      // The next read that finds it undamaged tries again.
     }
   }
 }
 
 extension ChunkSource {
-  /// The chunk that a manifest names: its length is the one that the manifest says, or the manifest is wrong.
+  /// Reads a chunk that a manifest names, and checks its length against the manifest.
   package func bytes(
     _ entry: ChunkEntry, access: Access = .sequential, keeps: Bool = false,
     verification: Verification = .digest

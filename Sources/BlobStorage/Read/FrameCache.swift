@@ -1,9 +1,9 @@
-/// The plain bytes of a frame, or the first of them, and where its members lie in them.
+/// The plain bytes of a frame, or the first of them, and the ranges of its members.
 package final class Frame: Sendable {
   package let plain: [UInt8]
   private let members: [BlobDigest: Range<Int>]
 
-  /// - Parameter members: all of them with their lengths, in order.
+  /// - Parameter members: all members with their lengths, in order.
   package init(plain: [UInt8], members: some Sequence<(digest: BlobDigest, byteCount: Int)>) {
     self.plain = plain
     var ranges: [BlobDigest: Range<Int>] = [:]
@@ -15,7 +15,7 @@ package final class Frame: Sendable {
     self.members = ranges
   }
 
-  /// Whether to decode more of the frame would not help to read a member.
+  /// Whether the frame is decoded far enough for a member; true for a digest that is not a member.
   func holds(_ digest: BlobDigest) -> Bool { members[digest].map { $0.upperBound <= plain.count } ?? true }
 
   /// The plain bytes of a member, compared with its digest.
@@ -43,10 +43,10 @@ package final class Frame: Sendable {
   }
 }
 
-/// Frames that were decoded not long ago, up to a number of bytes; the last one in any case. Neighbours are mostly read
-/// one after the other, so it evicts the least recently used.
+/// A cache of recently decoded frames, limited in bytes; it always keeps the last frame. Neighbours are mostly read one
+/// after the other, so it evicts the least recently used frame.
 ///
-/// Of threads that want members of one frame, one decodes it, and the others wait.
+/// If several threads want members of one frame, one decodes it, and the others wait.
 package final class FrameCache: Sendable {
   package struct Key: Hashable, Sendable {
     package var pack: PackName
@@ -88,7 +88,7 @@ package final class FrameCache: Sendable {
 
   /// The frame, decoded far enough for a member.
   ///
-  /// - Parameter decode: decodes it, if no other thread did. `isFirst` says that no part of it is kept.
+  /// - Parameter decode: decodes the frame, unless another thread has. `isFirst` is true if no part of it is kept.
   package func frame(
     _ key: Key, holding digest: BlobDigest, decode: (_ isFirst: Bool) throws(BlobStorageError) -> Frame
   ) throws(BlobStorageError) -> Frame {

@@ -1,6 +1,6 @@
-/// Follows a blob to what it needs: the lists of a long one, its chunks, and what those are encoded against.
+/// Visits everything that a blob needs: its lists, its chunks, and their bases.
 ///
-/// A list is read once, however often a hostile manifest names it. Memory holds one list of chunks and one group.
+/// Reads a list once, however often a hostile manifest names it. Holds one list of chunks and one group in memory.
 package struct LiveWalk {
   /// One thing that a blob needs.
   package struct Part {
@@ -8,13 +8,13 @@ package struct LiveWalk {
 
     package let kind: Kind
     package let digest: BlobDigest
-    /// Where it begins in the blob, for the first time.
+    /// Offset in the blob at which it first begins.
     package let start: Int64
     /// The list or chunk that is encoded against a base.
     package var dependent: BlobDigest?
   }
 
-  /// How far a blob could be followed.
+  /// The result of following a blob.
   package enum Outcome {
     case whole
     /// The store does not have the blob.
@@ -23,7 +23,7 @@ package struct LiveWalk {
     case unreadable(BlobStorageError)
   }
 
-  /// How many rows are looked up in one snapshot.
+  /// Rows that are looked up in one snapshot.
   private static let rowCountOfGroup = 4_096
 
   private let catalog: Catalog
@@ -70,7 +70,7 @@ package struct LiveWalk {
       _ = try visit(Part(kind: .chunk, digest: layout.digest, start: 0))
     case .chunks(let chunks): _ = try visitAll(chunks, from: 0)
     case .lists(let lists):
-      // With what the manifest says of each: one that names a list with another length is damaged.
+      // Whole entries, because a manifest that names a list with two lengths is damaged.
       var seen: Set<ListEntry> = []
       var start: Int64 = 0
       for list in lists {
@@ -84,8 +84,8 @@ package struct LiveWalk {
     }
   }
 
-  /// Calls `visit` with the blob's lists, chunks and their bases, each with its row, nil when the store does not have
-  /// it. One that is needed twice may come twice.
+  /// Calls `visit` with the blob's lists, chunks and their bases, each with its row; nil if the store does not have it.
+  /// A part that is needed twice may be visited twice.
   ///
   /// - Parameter sorts: looks rows up in the order of digests, which takes less time; parts come in that order.
   /// - Throws: `corrupted` for a list that cannot be read, once that list and what comes before it were visited.
@@ -124,7 +124,7 @@ package struct LiveWalk {
       }
     } catch {
       guard error.code == .corrupted else { throw error }
-      // A list that cannot be read may be missing itself, or its base.
+      // The list that cannot be read, or its base, may be among the missing rows.
       try look()
       throw error
     }

@@ -2,8 +2,8 @@ import Synchronization
 
 /// Finds further copies of a chunk or a manifest in the packs, once the copy that the catalog knows was found damaged.
 ///
-/// The catalog keeps one place of each. Finding others scans all packs, which is slow. So one scan looks for copies of
-/// everything that the damaged pack lists, and keeps the result for its next damaged record.
+/// The catalog keeps one place of each. Finding other copies scans all packs, which is slow. So one scan looks for
+/// copies of everything that the damaged pack lists, and keeps the result for the pack's next damaged record.
 package final class OtherCopies: Sendable {
   /// A copy in a pack.
   struct Copy: Sendable {
@@ -56,7 +56,7 @@ package final class OtherCopies: Sendable {
 
   /// The copies of a chunk, or of a manifest, that lie elsewhere than at `offset` of `pack`.
   ///
-  /// - Complexity: reads the footers of all packs the first time that it is asked about a pack.
+  /// - Complexity: reads the footers of all packs at the first call for a pack.
   func copies(
     of digest: BlobDigest, isManifest: Bool = false, insteadOf pack: PackName, _ offset: Int64
   ) throws(BlobStorageError) -> [Copy] {
@@ -80,7 +80,7 @@ package final class OtherCopies: Sendable {
     return result
   }
 
-  /// What the pack's footer, or the record itself, says of a chunk at that offset; nil if neither can be read.
+  /// Returns a frame's member at that offset, from the pack's footer or the record itself; nil if neither can be read.
   ///
   /// - Complexity: scans the pack, and keeps the result for the next members.
   func footerRecord(
@@ -161,7 +161,7 @@ package final class OtherCopies: Sendable {
     return copies
   }
 
-  /// Calls `body` with the records of a pack; one that cannot be read has none.
+  /// Calls `body` with the records of a pack. Skips a pack that cannot be read.
   private func scan(
     _ name: PackName, _ body: (_ record: PackRecord, _ ordinal: Int) -> Void
   ) throws(BlobStorageError) {

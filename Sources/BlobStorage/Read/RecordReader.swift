@@ -1,6 +1,6 @@
-/// Reads chunks of a pack as a scan of it finds them; it decodes each frame once if its members come in order.
+/// Reads the chunks that a scan of a pack finds. Decodes each frame once if its members come in order.
 ///
-/// What counts is what the entries say: header and meta may be damaged in the pack and be whole in the footer.
+/// Relies on the scanned records, because a header or meta that is damaged in the pack may be intact in the footer.
 struct RecordReader {
   private let file: any File
   private let pack: PackName
@@ -16,8 +16,8 @@ struct RecordReader {
   /// The plain bytes of a chunk, compared with its digest.
   ///
   /// - Parameters:
-  ///   - base: those of the chunk that it is encoded against.
-  ///   - checksPayload: whether the stored bytes have to match their checksum, too.
+  ///   - base: the plain bytes of the chunk's base.
+  ///   - checksPayload: whether the stored bytes must match their checksum, too.
   mutating func plain(
     of record: PackRecord, base: [UInt8]? = nil, checksPayload: Bool = true
   ) throws(BlobStorageError) -> [UInt8] {
@@ -46,8 +46,8 @@ struct RecordReader {
     return try plain.get()
   }
 
-  /// Calls `body` with the stored bytes of a manifest, or of a chunk that is no member, compared with their checksum if
-  /// that `isChecked`.
+  /// Calls `body` with the stored bytes of a manifest, or of a chunk that is not a member. If `isChecked`, verifies
+  /// their checksum first.
   func withPayload<T>(
     of record: PackRecord, isChecked: Bool = true,
     _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
@@ -58,7 +58,7 @@ struct RecordReader {
     }
   }
 
-  /// The error for a caller that cannot do without a chunk.
+  /// The error for a caller that needs a chunk that cannot be read.
   func unreadable(_ record: PackRecord, _ error: BlobStorageError) -> BlobStorageError {
     guard case .chunk(let chunk) = record.content else { return error }
     return BlobStorageError(
