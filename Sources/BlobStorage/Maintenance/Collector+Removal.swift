@@ -1,11 +1,11 @@
 import Logging
 
-/// Condemns packs, empties them and takes them away; ends what a killed collection has begun.
+/// Condemns packs, empties and removes them; finishes what a killed collection has begun.
 extension Collector {
-  /// Packs that go together: they share their syncs.
+  /// Packs that are removed together and share their syncs.
   private static let deadPackCountOfBatch = 64
 
-  /// Condemns the candidates, and removes those of them that nothing needs once the commits under way have ended.
+  /// Condemns the candidates, and removes those that nothing needs once the commits in progress have ended.
   func removeCondemned(
     _ candidates: [Candidate], _ rows: [(number: UInt32, row: PackRow)]
   ) throws(BlobStorageError) {
@@ -24,7 +24,8 @@ extension Collector {
     try engine.packs.forget { (name) throws(BlobStorageError) in try engine.catalog.packRow(name) == nil }
   }
 
-  /// Marks again now that no writer relies on the candidates any more, and leaves out those that are protected.
+  /// Marks again, now that no writer relies on the candidates. Leaves out protected ones and those whose other copies
+  /// are damaged.
   func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
     let before = try markLeases()
     try markAgain(candidates)
@@ -48,7 +49,7 @@ extension Collector {
       try CancellationFlag.check()
       progress(WorkProgress(phase: phase, doneCount: doneCount, totalCount: candidates.count))
     }
-    // What needs no space goes first, so that a full disk has room for the rest.
+    // Packs that need no space to copy go first, so that a full disk has room for the rest.
     let dead = candidates.filter { $0.content.keptCount == 0 }
     for part in dead.parts(of: Self.deadPackCountOfBatch) {
       try step("deleting")
@@ -61,7 +62,7 @@ extension Collector {
       try compact(batch)
       (batch, batchSize) = ([], (0, 0))
     }
-    // Those that there was no room to copy, until others have gone.
+    // Candidates without room to copy them until others have gone.
     var delayed: [Candidate] = []
     for candidate in candidates where candidate.content.keptCount > 0 {
       try step("compacting")
@@ -92,9 +93,9 @@ extension Collector {
     }
   }
 
-  /// How many bytes have to be free on the disk so that so many records can be copied and the old packs go.
+  /// Bytes that must be free on the disk to copy so many records and remove the old packs.
   ///
-  /// - Parameter pagesByteCountMax: what the catalog needs at most.
+  /// - Parameter pagesByteCountMax: the most that the catalog needs.
   private static func need(
     _ recordCount: Int, _ byteCount: Int64, pagesByteCountMax: Int64 = StoreFolder.reserveByteCount
   ) -> Int64 {
@@ -106,24 +107,24 @@ extension Collector {
     try engine.folder.files.availableByteCount(at: engine.folder.packs)
   }
 
-  /// Gives the reserve free if the first of the packs cannot be copied otherwise, and surely can then.
+  /// Releases the reserve if the first candidate cannot be copied without it, but certainly can with it.
   ///
   /// - Parameter candidates: the one that needs the least room first.
-  /// - Throws: `noSpace` when it cannot be copied then either; the reserve stays.
+  /// - Throws: `noSpace` if the first cannot be copied with the reserve either; the reserve stays.
   private func makeRoom(toCopy candidates: ArraySlice<Candidate>) throws(BlobStorageError) {
     let kept = candidates.lazy.map(\.content)
     guard let first = kept.first else { return }
     let available = try availableByteCount()
     let need = Self.need(first.keptCount, first.keptByteCount)
     if need <= available { return }
-    // Were the reserve used up by a copy that does not fit, there would be none for the next collection.
+    // A copy that does not fit would use the reserve up, and leave none to the next collection.
     let needAtMost = Self.need(first.keptCount, first.keptByteCount, pagesByteCountMax: .max)
     if try needAtMost <= available + engine.folder.reservedByteCount() {
       return try engine.folder.releaseReserve()
     }
     let freed = kept.reduce(0) { $0 + $1.recordsByteCount - $1.keptByteCount }
     let packs = candidates.count == 1 ? "a pack" : "\(candidates.count) packs"
-    // The next collection, too, writes a little before it comes here.
+    // The next collection also writes a little before it comes here.
     let missing = need - available + 64 << 10
     throw BlobStorageError(
       .noSpace,
@@ -131,9 +132,9 @@ extension Collector {
         + "make room for \(missing) bytes more and collect again.")
   }
 
-  /// Copies what is live in the packs into a new one, and takes them away once that is on the medium.
+  /// Copies what is live in the packs into a new one. Removes them once that is on the medium.
   private func compact(_ batch: [Candidate]) throws(BlobStorageError) {
-    // A rebuild lets the copies count, too, where a clock was wrong when a pack was begun (V5).
+    // The new pack is dated later than these, so that a rebuild prefers the copies even if a clock was wrong (V5).
     let session = engine.newSession(laterThan: batch.lazy.map(\.row.created).max())
     var copied: [Candidate] = []
     for candidate in batch {
@@ -162,8 +163,8 @@ extension Collector {
     account(retired)
   }
 
-  /// Renames retired packs out of the store, inside a transaction. A catalog that is rebuilt between check and rename
-  /// does not know them as retired, and others may rely on them (H5).
+  /// Renames retired packs out of the store, inside a transaction. A catalog that was rebuilt between check and rename
+  /// would not have them as retired, and other processes could rely on them (H5).
   func rename(_ names: [PackName]) throws(BlobStorageError) {
     let renamed = try engine.folder.withReserve { () throws(BlobStorageError) in
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
@@ -180,7 +181,7 @@ extension Collector {
     for name in renamed { try Retirement.finish(name, engine: engine) }
   }
 
-  /// Retires a pack in the catalog, unless something that is live still points into it.
+  /// Retires a pack in the catalog, unless something live still points into it.
   private func retire(_ candidate: Candidate) throws(BlobStorageError) -> Bool {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       try checkGeneration()
@@ -215,11 +216,11 @@ extension Collector {
 
   // MARK: What is marked and checked on the way
 
-  /// Marks what is live in the packs that may go; says which packs there are.
+  /// Marks what is live in the packs that may go. Returns all packs.
   func markScope() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
     guard let scope else {
       try mark()
-      // What rebasing adds is live, and in packs of its own.
+      // Listed first: what rebasing adds is live, and in packs of its own.
       let rows = try engine.catalog.packRows()
       try removal.rebase(self)
       return rows
@@ -229,14 +230,15 @@ extension Collector {
     return rows
   }
 
-  /// Marks what versions and new chunks need of packs that are condemned by now.
+  /// Marks what versions and new chunks need, now that packs are condemned.
   func markAgain(_ candidates: [Candidate]) throws(BlobStorageError) {
     if scope != nil, try marker.markLive(in: candidates.map(\.row.name)) { return }
     try marker.markVersions(countsRefs: false)
     try markNewBases()
   }
 
-  /// What died while it was copied was noted for the pack that goes: it is garbage of the new one.
+  /// Counts copies of blobs that were dropped meanwhile as garbage of the new pack. The catalog counted them for the
+  /// old pack.
   func addGarbage(_ candidate: Candidate, _ transaction: WriteTransaction) throws(BlobStorageError) {
     guard !candidate.content.keptBlobs.isEmpty else { return }
     try forEachRecord(of: candidate) { (record, place) throws(BlobStorageError) in
@@ -248,7 +250,7 @@ extension Collector {
     }
   }
 
-  /// Whether something that is live points into a pack.
+  /// Whether something live points into a pack.
   func isNeeded(_ candidate: Candidate, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
     var isNeeded = false
     try forEachRecord(of: candidate) { (record, place) throws(BlobStorageError) in
@@ -262,14 +264,14 @@ extension Collector {
         return
       case .drop, .skipped: return
       }
-      // Whatever the catalog counts: the offset alone tells which record it is.
+      // The offset alone identifies the record, whatever ordinal the catalog has.
       guard let found, found.pack == place.pack, found.offset == place.offset else { return }
       isNeeded = marker.marks.contains(found)
     }
     return isNeeded
   }
 
-  /// Reads the records of a pack once more: to keep those of all packs that are to go would take memory for each.
+  /// Reads the records of a pack once more. Keeping those of all candidates would take too much memory.
   private func forEachRecord(
     of candidate: Candidate, _ body: (PackRecord, Place) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -300,10 +302,10 @@ extension Collector {
 
   // MARK: Where a pack goes only after its copies are published
 
-  /// Whether something is needed and missing.
+  /// Whether something live is missing.
   package var lacksSomething: Bool { !marker.missing.isEmpty }
 
-  /// Marks anew what is live, by what the catalog says now.
+  /// Marks what is live again, according to the current catalog.
   package func markAnew() throws(BlobStorageError) {
     if engine.weaknesses.contains(.removesByOldListing) { return }
     repeat {
@@ -311,11 +313,11 @@ extension Collector {
       try beginMarking()
       try mark()
       if marker.missing.isEmpty { break }
-      // A second pack may have it.
+      // Another pack may have a copy of what is missing.
     } while try engine.sharing.completeCatalog()
   }
 
-  /// The condemned packs with what is live in them. Adds to the report what keeps a pack from being emptied.
+  /// Returns the condemned packs with what is live in them. Reports what keeps a pack from being emptied.
   package func condemned(
     _ rows: [(number: UInt32, row: PackRow)]
   ) throws(BlobStorageError) -> [Candidate] {
@@ -341,7 +343,7 @@ extension Collector {
   package func evacuate(_ candidates: inout [Candidate]) throws(BlobStorageError) -> [Candidate] {
     let session = engine.writer
     let names = candidates.map(\.row.name)
-    // From now on a copy counts over what it was copied from.
+    // From now on a copy counts rather than the record that it was copied from.
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       try checkGeneration()
       try CatalogBuilder.condemn(names, in: transaction)
@@ -352,14 +354,14 @@ extension Collector {
       progress(WorkProgress(phase: "compacting", doneCount: doneCount, totalCount: kept.count))
       if let copy = try unlessObstacle(try copy(candidates[index], to: session)) { candidates[index] = copy }
     }
-    // Durable, all of it: else this throws.
+    // Makes all copies durable, or throws.
     try session.rollOver()
     var gone: [Candidate] = []
     for candidate in candidates where try isEmpty(candidate) { gone.append(candidate) }
     return gone
   }
 
-  /// Whether nothing that is live points into a pack any more.
+  /// Whether nothing live points into a pack any more.
   private func isEmpty(_ candidate: Candidate) throws(BlobStorageError) -> Bool {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       try checkGeneration()
@@ -369,11 +371,11 @@ extension Collector {
 
   // MARK: Recovery
 
-  /// Ends what a collection that was killed has begun.
+  /// Finishes what a killed collection has begun.
   func finishLast() throws(BlobStorageError) {
-    // Before all else: on a full disk their space is what the rest needs.
+    // First of all: on a full disk the rest needs their space.
     try engine.backend.finishLeaving()
-    // Its writer may have ended since.
+    // The pack's writer may have ended since.
     if try unsyncedPack() != nil { try engine.recoverDeadWriters() }
     let names = try engine.backend.packNames()
     for name in names.retired { try Retirement.finish(name, engine: engine) }
@@ -407,12 +409,12 @@ extension Collector {
     do throws(BlobStorageError) {
       try engine.catalog.rebuild(because: nil)
     } catch {
-      // Until there is room they do no harm: some garbage is kept for longer.
+      // Without room for that they do no harm: some garbage is kept for longer.
       guard error.code == .noSpace else { throw error }
     }
   }
 
-  /// Pardons condemned packs that stay.
+  /// Pardons the condemned packs that stay.
   func pardon() {
     do throws(BlobStorageError) {
       for (number, row) in try engine.catalog.packRows() where row.state == .condemned {
@@ -425,17 +427,17 @@ extension Collector {
     }
   }
 
-  /// Pardons a pack. What was stored again meanwhile has its row elsewhere: the row goes to the copy that a rebuild would
-  /// choose (V5).
+  /// Pardons a pack. Records that were stored again meanwhile have their rows elsewhere. Each row goes to the copy that
+  /// a rebuild would choose (V5).
   private func pardon(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
     var seen: Set<Int> = []
     var state = PackRow.State.condemned
     while true {
       let replaced = try replacedRecords(number, name).filter { seen.insert($0.ordinal).inserted }
-      // Until it was pardoned, more may have been stored again.
+      // More may have been stored again before the pack was pardoned.
       if state == .live, replaced.isEmpty { return }
       let isThere = try engine.catalog.write { (transaction) throws(BlobStorageError) in
-        // A catalog that was rebuilt meanwhile knows of no condemned packs.
+        // A catalog that was rebuilt meanwhile has no condemned packs.
         guard let (number, row) = try transaction.pack(name), row.state == state else { return false }
         var pardoned = row
         pardoned.state = .live
@@ -451,7 +453,7 @@ extension Collector {
     }
   }
 
-  /// The chunks and manifests of a pack that have their row elsewhere, with their ordinals.
+  /// The chunks and manifests of a pack whose rows point elsewhere, with their ordinals.
   private func replacedRecords(
     _ number: UInt32, _ name: PackName
   ) throws(BlobStorageError) -> [(record: PackRecord, ordinal: Int)] {
@@ -483,7 +485,7 @@ extension Collector {
       }
       try select()
     } catch {
-      // What cannot be read does not count.
+      // Unreadable records do not count.
       guard error.code == .corrupted else { throw error }
     }
     return replaced
@@ -498,13 +500,13 @@ extension Collector {
     try checkSyncs()
   }
 
-  /// - Throws: `busy` while a pack is under way whose sync has failed.
+  /// - Throws: `busy` if the sync of an open pack has failed.
   func checkSyncs() throws(BlobStorageError) {
     if let name = try unsyncedPack() { throw Self.failedSync(name) }
   }
 
   /// An open pack whose sync has failed. What the catalog relies on may not be on the medium, and no later sync reports
-  /// that. Its writer has to end, so that the next opening writes the pack again.
+  /// that. The pack's writer must end, so that the next opening writes the pack again.
   private func unsyncedPack() throws(BlobStorageError) -> PackName? {
     try engine.catalog.packRows().first { $0.row.isPoisoned && !$0.row.isSealed && $0.row.state == .live }?
       .row.name
@@ -516,7 +518,8 @@ extension Collector {
       pack: name.description)
   }
 
-  /// While something is lost, nothing may be removed: the rest may be the only evidence.
+  /// Reports losses. Returns whether there are any: then nothing may be removed, because the rest may be the only
+  /// evidence.
   func addLosses() throws(BlobStorageError) -> Bool {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return false }
     let losses = try engine.losses()
@@ -529,7 +532,7 @@ extension Collector {
     return !losses.isEmpty
   }
 
-  /// Replaces the census by one without repetitions, if that makes it much smaller.
+  /// Rewrites the census without repetitions, if that makes it much smaller.
   func shortenCensus() {
     guard scope == nil, !options.isDryRun else { return }
     do throws(BlobStorageError) {

@@ -5,20 +5,19 @@ import SystemPackage
 /// Collects garbage: plans, condemns, marks again, copies live records, and removes packs.
 ///
 /// Invariants, in the order of the steps; nothing rests on elapsed time:
-/// 1. One collector at a time (a lock that dies with its process).
+/// 1. One collector runs at a time. Its lock ends with its process.
 /// 2. Only packs that were sealed before marking began can go: a chunk's row may move to any other pack meanwhile, and
 ///    marks name places. First the catalog *condemns* the packs to go. From then on no writer relies on their records.
-/// 3. Then it waits for commits that began before, reads leases, marks versions again, and reads leases again. One of
 ///    these sees every commit, version or lease that relied on a condemned pack. Later commits see the pack condemned.
 /// 4. It copies live records into new packs and syncs those packs and their names before anything goes.
 /// 5. It retires a pack in the catalog only after checking again that no live row points into it. Then it syncs every
 ///    open pack, because rows may point there instead. Then it renames the file, durably. Only then it takes the
 ///    records out of the catalog and removes the file.
-/// 6. A record that hides versions goes only when no other pack has a copy of their refs.
+/// 6. A tombstone goes only when no other pack has a copy of a ref that it hides.
 ///
-/// Killed at any point, the store is valid, and the next collection goes on.
+/// If the collector is killed at any point, the store is valid, and the next collection continues.
 package final class Collector {
-  /// One pack that is to go.
+  /// A pack that is to be removed.
   package struct Candidate {
     var number: UInt32
     package var row: PackRow
@@ -34,22 +33,22 @@ package final class Collector {
   let removal: any PackRemoval
   package let progress: ProgressHandler
   var marker: Marker
-  /// Marks and candidates go by the numbers of this generation of the catalog.
+  /// The generation of the catalog whose pack numbers the marks and the candidates use.
   private(set) var generation: String?
   /// Packs that were sealed when marking began.
   private(set) var sealed: Set<UInt32> = []
   package var report = GarbageCollectionReport()
-  /// Bytes that encoding harder saved in packs that have been copied from and are not gone yet.
+  /// Bytes that recompression saved in packs that were copied from and are not removed yet.
   var savedByteCounts: [PackName: Int64] = [:]
-  /// Encodes the chunks once more that are copied.
+  /// Recompresses the chunks that are copied.
   var reencoder: Reencoder?
-  /// Garbage that has gone with its packs.
+  /// Bytes of garbage that were removed with their packs.
   private var collectedByteCount: Int64 = 0
-  /// By how much packs become smaller or larger without garbage going.
+  /// Bytes by which packs become smaller, or larger if negative, without removing garbage.
   var gainedByteCount: Int64 = 0
-  /// The packs to take away, and no others; nil to look at all and to take what is worthwhile.
+  /// The packs to remove, and no others; nil to examine all packs and remove those that are worth it.
   let scope: Set<UInt32>?
-  /// Why packs stay whose chunks have another copy, which turned out to be damaged.
+  /// Why packs stay: their chunks have another copy, which turned out to be damaged.
   var damagedCopies: [GarbageObstacle] = []
 
   package init(
@@ -89,7 +88,7 @@ package final class Collector {
         try removal.finishLast(self)
         try engine.recoverDeadWriters()
         if let count = options.archivedVersionLimit {
-          // A refused caller has dropped nothing.
+          // Checked first, so that a refused call has dropped nothing.
           try checkSyncs()
           _ = try engine.keep(upTo: count, prefix: "", .durable)
         }
@@ -104,7 +103,7 @@ package final class Collector {
     addObstacles(rows)
     var candidates = try plan(rows.filter { sealed.contains($0.number) })
     if !options.isDryRun { try checkSyncs() }
-    // What hides other records may not be on the medium: first it is copied to where it is.
+    // Tombstones in poisoned packs may not be on the medium. Those packs are copied before any other.
     if candidates.contains(where: \.row.isPoisoned) { candidates.removeAll { !$0.row.isPoisoned } }
     if options.isDryRun {
       account(try afterDead(candidates))
@@ -130,7 +129,7 @@ package final class Collector {
 
   func beginMarking() throws(BlobStorageError) {
     generation = engine.catalog.generation
-    // What is sealed later may get rows of chunks that were marked elsewhere before: those packs are not looked at.
+    // Packs that are sealed later may get rows of chunks that were marked elsewhere: they are not examined.
     sealed = Set(try engine.catalog.packRows().lazy.filter(\.row.isSealed).map(\.number))
   }
 
@@ -146,7 +145,7 @@ package final class Collector {
     } while try replacesBaseless()
   }
 
-  /// Points the catalog at other copies of chunks whose bases are missing. Begins marking anew if there are any.
+  /// Points the catalog at other copies of chunks whose bases are missing. Begins marking anew if it found any.
   private func replacesBaseless() throws(BlobStorageError) -> Bool {
     var isReplaced = false
     for digest in marker.baseless.sorted() {
@@ -164,7 +163,7 @@ package final class Collector {
     return isReplaced
   }
 
-  /// Marks what all leases hold. Returns which packs of living writers have chunks of unfinished puts.
+  /// Marks what all leases hold. Returns the leases, which name the packs of living writers that unfinished puts need.
   func markLeases() throws(BlobStorageError) -> Leases {
     if engine.weaknesses.contains(.ignoresLeases) { return Leases() }
     let leases = try Leases.read(
@@ -183,14 +182,14 @@ package final class Collector {
     return leases
   }
 
-  /// Lets bases go that cost more than they save, by storing what depends on them again.
+  /// Turns bases that cost more than they save into garbage, by storing their dependants again.
   func rebase() throws(BlobStorageError) {
     guard marker.unreadable.isEmpty else { return }
     progress(WorkProgress(phase: "rebasing"))
     var rebasing = Rebasing(engine, isDryRun: options.isDryRun)
     var marks = marker.marks
     do throws(BlobStorageError) { try rebasing.run(&marks) } catch {
-      // It only saves space later: packs that need no room can still go.
+      // Rebasing only saves space later: packs that need no room can still go.
       guard error.code == .noSpace else { throw error }
       engine.logger.warning("There is no room to store chunks without their bases.")
       return
@@ -200,7 +199,7 @@ package final class Collector {
     gainedByteCount -= rebasing.addedByteCount
   }
 
-  /// What cannot be read might need anything: then nothing is removed (H11).
+  /// Adds obstacles to the report. Nothing is removed then: what cannot be read might need anything (H11).
   package func addObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
     report.obstacles = marker.unreadable.map(GarbageObstacle.unreadable) + damagedCopies
@@ -210,7 +209,7 @@ package final class Collector {
     }
   }
 
-  /// A chunk that is needed and missing may need anything that is condemned.
+  /// Adds missing chunks as obstacles: they may need anything that is condemned.
   package func addAbsent() {
     addObstacles(of: marker.missing, .missingChunk, "not there")
   }
@@ -227,7 +226,7 @@ package final class Collector {
     }
   }
 
-  /// The value; nil when what it is read from is damaged, which becomes an obstacle.
+  /// The value; nil if reading it finds damage, which becomes an obstacle.
   func unlessObstacle<T>(
     _ value: @autoclosure () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
@@ -247,11 +246,11 @@ package final class Collector {
     let small = open.filter { $0.row.recordsByteCount < Self.smallPackByteCount }
     let merges = small.count > Self.smallPackCountMax
     var candidates: [Candidate] = []
-    // Oldest first: by the time a record that hides versions is looked at, their refs are gone.
+    // Oldest first: by the time a tombstone is examined, the refs that it hides are gone.
     for (number, row) in open.sorted(by: { $1.row.isYounger(than: $0.row) }) {
       try CancellationFlag.check()
       if let scope, !scope.contains(number) { continue }
-      // What was not synced for sure is stored again.
+      // A pack whose sync failed is stored again.
       let goes =
         scope != nil || row.isPoisoned || condemned.contains(row.name)
         || (merges && row.recordsByteCount < Self.smallPackByteCount)
@@ -265,8 +264,7 @@ package final class Collector {
     return candidates
   }
 
-  /// What the other candidates keep once those have gone that keep nothing: fewer records that hide versions. For a dry
-  /// run, which looks at these packs a second time.
+  /// For a dry run: examines candidates again as if those that keep nothing had gone. They then keep fewer tombstones.
   private func afterDead(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
     var gone: PackContent.HiddenCopies = [:]
     for candidate in candidates where candidate.content.keptCount == 0 {
@@ -284,7 +282,7 @@ package final class Collector {
     return left
   }
 
-  /// What must be kept of a pack, by what is marked.
+  /// Finds what must be kept of a pack, according to the marks.
   func packContent(
     _ number: UInt32, _ row: PackRow, gone: PackContent.HiddenCopies = [:], checksCopies: Bool = false,
     _ body: (PackContent.Kept) throws(BlobStorageError) -> Void = { _ in }
@@ -307,7 +305,7 @@ package final class Collector {
 
   // MARK: Copying
 
-  /// Copies what is live in a pack that is to go, and returns what that was.
+  /// Copies what is live in a pack. Returns the candidate with what was copied.
   func copy(_ candidate: Candidate, to session: WriterSession) throws(BlobStorageError) -> Candidate {
     var candidate = candidate
     let before = session.addedByteCount
@@ -317,12 +315,13 @@ package final class Collector {
     }
     try compaction.finish()
     savedByteCounts[candidate.row.name] = compaction.savedByteCount
-    // Refs take other bytes than before: they share records, and name chunks by other places. Small chunks are joined.
+    // Refs take a different number of bytes: they share records, and name chunks by other places. Small chunks are
+    // joined.
     candidate.content.copiedByteCount = session.addedByteCount - before + compaction.savedByteCount
     return candidate
   }
 
-  /// Counts packs that are gone, or would be.
+  /// Counts packs that are removed, or would be on a dry run.
   package func account(_ candidates: [Candidate]) {
     for candidate in candidates {
       report.deletedChunkCount += candidate.content.deletedChunkCount
@@ -343,12 +342,11 @@ package final class Collector {
   }
 }
 
-/// The one collector of all processes. It ends with its process.
+/// The lock of the one collector of all processes. It ends with its process.
 package final class CollectionLock: Sendable {
   private let file: any File
 
-  /// Waits for another collector, and no longer than `waitSeconds`. Meanwhile it reports the phase "waiting", without
-  /// counts.
+  /// Waits at most `waitSeconds` for another collector. Meanwhile it reports the phase "waiting", without counts.
   ///
   /// - Throws: `busy`.
   package init(
@@ -374,21 +372,22 @@ package final class CollectionLock: Sendable {
   deinit { file.close() }
 }
 
-/// How a collection takes packs out of a store: the steps that differ between one machine and several.
+/// How a collection removes packs from a store: the steps that differ between one machine and several.
 package protocol PackRemoval {
-  /// Packs that are condemned already. The collection plans them whatever they hold.
+  /// Packs that are condemned already. The collection removes them whatever they hold.
   var condemned: Set<PackName> { get }
 
-  /// Ends what a collection that was killed has begun.
+  /// Finishes what a killed collection has begun.
   func finishLast(_ collector: Collector) throws(BlobStorageError)
 
-  /// Makes bases garbage that cost more than they save. Everything live is marked.
+  /// Turns bases that cost more than they save into garbage. Everything live is marked.
   func rebase(_ collector: Collector) throws(BlobStorageError)
 
-  /// Stored bytes of one round of recompression. Until the round ends, no writer can share what its packs have.
+  /// The most stored bytes of one round of recompression. Until the round ends, no writer can share what its packs
+  /// have.
   var recompressedByteCountMax: Int64 { get }
 
-  /// Adds to the report why nothing may be removed.
+  /// Adds obstacles to the report: reasons why nothing may be removed.
   func addObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector)
 
   /// Condemns the planned packs, copies what is live in them, and removes them.
@@ -397,7 +396,8 @@ package protocol PackRemoval {
   ) throws(BlobStorageError)
 }
 
-/// The store alone decides: a pack goes once every commit under way has seen that it is condemned.
+/// Removes packs on the authority of this machine: a pack goes once every commit in progress has seen that it is
+/// condemned.
 package struct LocalRemoval: PackRemoval {
   package init() {}
 

@@ -1,6 +1,6 @@
-/// Copies records from a pack that is to go into a new one.
+/// Copies records from a pack that is to be removed into a new one.
 struct Compaction: ~Copyable {
-  /// Bytes that encoding harder saved.
+  /// Bytes that recompression saved.
   private(set) var savedByteCount: Int64 = 0
   private let pack: PackName
   private let file: any File
@@ -8,30 +8,30 @@ struct Compaction: ~Copyable {
   private let session: WriterSession
   private let reencoder: Reencoder?
   private let isChecked: Bool
-  /// Whether small chunks that have records of their own are joined.
+  /// Whether to join small chunks that have records of their own.
   private let joins: Bool
-  /// Chunks that wait to be encoded together.
+  /// Collects chunks to be encoded together.
   private var groups: Reencoder.Reader
-  /// Chunks of the pack that are put in order together.
+  /// Chunks of the pack that are ordered together.
   private var window: [PackRecord] = []
   private var waiting: [Reencoder.Group] = []
   private var waitingByteCount = 0
   private static let waitingByteCountMax = 16 << 20
   private var committedByteCount: Int64
-  /// Refs and drops that wait for others, so that they share a record.
+  /// Refs and drops that wait for others, to share a record.
   private var written: [CommitRecord.Entry] = []
   private var writtenByteCount = 0
-  /// Live members of the frame that was met last.
+  /// Live members of the latest frame.
   private var members: [PackRecord] = []
   private var reader: RecordReader
   private var builder: FrameBuilder
-  /// Joins the live members of partly dead long frames.
+  /// Joins the live members of long frames that are partly dead.
   private var longBuilder: FrameBuilder
 
   /// - Parameters:
   ///   - session: takes the copies; its owner commits and seals.
-  ///   - reencoder: encodes chunks harder.
-  ///   - isChecked: whether chunks have been compared with their digests. Then a checksum may be what is damaged.
+  ///   - reencoder: recompresses chunks; nil to copy them as they are.
+  ///   - isChecked: whether chunks have been compared with their digests. Then only a checksum may be damaged.
   init(
     of pack: PackName, engine: Engine, to session: WriterSession,
     _ reencoder: Reencoder? = nil, isChecked: Bool = false
@@ -53,7 +53,7 @@ struct Compaction: ~Copyable {
     committedByteCount = session.addedByteCount
   }
 
-  /// Appends a record, its payload checked first. ``finish()`` appends the last members of frames, refs and drops.
+  /// Checks a record's payload and appends the record. ``finish()`` appends the last members of frames, refs and drops.
   ///
   /// - Throws: `corrupted` for a payload that does not match its checksum.
   mutating func copy(_ record: PackContent.Kept) throws(BlobStorageError) {
@@ -68,11 +68,11 @@ struct Compaction: ~Copyable {
     case .written(let entry):
       written.append(entry)
       writtenByteCount += entry.memoryByteCount
-      // Refs name the chunks of their own commit by places: those of a window wait for it.
+      // Refs name chunks of their own commit by place, so those of a window wait for the window.
       if writtenByteCount >= (reencoder == nil ? 1 : 16) * CommitRecord.byteCountTarget { try finish() }
     }
     if session.addedByteCount - committedByteCount > session.commitByteCountMax {
-      // Refs name the chunks of their own commit by places.
+      // Refs name chunks of their own commit by place, so the waiting refs go into the same commit.
       try finish()
       try commit()
     }
@@ -105,7 +105,7 @@ struct Compaction: ~Copyable {
     if let alone { try join(record, alone) }
   }
 
-  /// Appends the chunks of the window, in fewer bytes if possible.
+  /// Recompresses the chunks of the window and appends them.
   private mutating func reencodeWindow() throws(BlobStorageError) {
     let clusters = Reencoder.clusters(of: window, joins: joins)
     window = []
@@ -120,7 +120,7 @@ struct Compaction: ~Copyable {
     try reencode()
   }
 
-  /// Appends the groups that wait.
+  /// Recompresses the waiting groups and appends them.
   private mutating func reencode() throws(BlobStorageError) {
     guard let reencoder, !waiting.isEmpty else { return }
     try CancellationFlag.check()
@@ -135,11 +135,11 @@ struct Compaction: ~Copyable {
       savedByteCount += Int64(group.byteCount)
       for part in parts { savedByteCount -= Int64(try session.append(part)) }
     }
-    // Seldom: what a commit ends, later refs name by digests.
+    // Seldom, because refs of a later commit must name these chunks by digest.
     if session.addedByteCount - committedByteCount > 4 * session.commitByteCountMax { try commit() }
   }
 
-  /// Appends chunks, and refs and drops, that wait for others.
+  /// Appends all chunks, refs and drops that wait.
   mutating func finish() throws(BlobStorageError) {
     try reencodeWindow()
     try endFrame()
@@ -148,7 +148,7 @@ struct Compaction: ~Copyable {
     (written, writtenByteCount) = ([], 0)
   }
 
-  /// Appends the live members of a frame: the frame as it is if that is all of them, else joined anew with those of
+  /// Appends the live members of a frame: the frame as it is if all members are live, otherwise joined with members of
   /// others.
   private mutating func endFrame() throws(BlobStorageError) {
     let members = members
@@ -172,7 +172,7 @@ struct Compaction: ~Copyable {
     }
   }
 
-  /// Copies the frame of a member as it is; false if not all of its members are live.
+  /// Copies the frame of a member as it is. Returns false if not all of its members are live.
   private func copyFrame(_ first: PackRecord, liveCount: Int) throws(BlobStorageError) -> Bool {
     let (pack, session) = (pack, session)
     let range = first.recordRange
@@ -199,14 +199,14 @@ struct Compaction: ~Copyable {
     }
   }
 
-  /// A longer chunk that has a record of its own is copied as it is.
+  /// The longest chunk with a record of its own that is joined. A longer one is copied as it is.
   private static let joinedByteCountMax = 64 << 10
 
   private static func isSmall(_ record: PackRecord) -> Bool {
     record.chunk.map { $0.plainByteCount <= joinedByteCountMax && FrameBuilder.canJoin($0) } ?? false
   }
 
-  /// Adds a small chunk to those that are to be joined.
+  /// Adds a small chunk to those to be joined.
   private mutating func join(_ record: PackRecord, _ stored: [UInt8]) throws(BlobStorageError) {
     guard case .chunk(let chunk) = record.content,
       let plain = try unlessCorrupted(try engine.chunks.decoded(stored.span.bytes, chunk, base: nil))
@@ -231,14 +231,14 @@ struct Compaction: ~Copyable {
 
 /// The last steps of a pack whose file has been renamed out of the store.
 enum Retirement {
-  /// Takes its records out of the catalog and removes the file.
+  /// Removes its records from the catalog, and then the file.
   ///
-  /// On a full disk the records go a few at a time, in the room of the reserve. Where there is none at all, the file goes
-  /// first: it is not part of the store any more.
+  /// On a full disk the records go a few at a time, in the room of the reserve. Without any room, the file goes first:
+  /// it is not part of the store any more.
   static func finish(_ name: PackName, engine: Engine) throws(BlobStorageError) {
     func remove() throws(BlobStorageError) {
       try engine.backend.removeRetiredPack(name)
-      // What this process has open would keep its space taken.
+      // As long as this process has the file open, its space stays taken.
       engine.packs.forget([name])
     }
     guard try engine.catalog.packRow(name) != nil, let file = try engine.backend.openPack(name) else {

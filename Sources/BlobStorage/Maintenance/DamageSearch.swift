@@ -1,20 +1,20 @@
-/// Finds out which versions need something that is damaged or missing.
+/// Finds the versions and holds that need something damaged or missing.
 struct DamageSearch {
   /// A digest that a blob needs.
   struct Need {
     var digest: BlobDigest
     var isPresent: Bool
-    /// Whether the search itself came upon damage while it read it.
+    /// Whether the search itself found the damage when it read the blob.
     var isDamaged = false
-    /// The chunk that is encoded against it; nil when the blob needs it for itself.
+    /// The chunk that is encoded against this one; nil if the blob itself needs it.
     var dependent: BlobDigest?
   }
 
-  /// What needs a blob.
+  /// The version or hold that needs a blob.
   struct Owner {
-    /// What reports call it: a key, a state, a hold.
+    /// Its name in reports: a key, a state, a hold.
     var name: String
-    /// Also of an internal key; nil for a hold on a blob.
+    /// The version, also of an internal key; nil for a hold on a blob.
     var version: (key: [UInt8], id: BlobVersion.ID)?
   }
 
@@ -22,8 +22,8 @@ struct DamageSearch {
 
   init(_ engine: Engine) { self.engine = engine }
 
-  /// Calls `body` with every hold by name and with what its blob needs, as for versions. A blob that is not there at all
-  /// was never stored: a process died before.
+  /// Calls `body` with every hold, as ``forEachVersion(_:isInteresting:)`` does with versions. Skips holds whose blobs
+  /// were never stored, because a process died first.
   private func forEachHold(
     _ body: (_ owner: Owner, _ digest: BlobDigest, _ needs: [Need]) throws(BlobStorageError) -> Void,
     _ isInteresting: (BlobDigest) -> Bool
@@ -39,8 +39,8 @@ struct DamageSearch {
     }
   }
 
-  /// Calls `body` with every version and with those of the digests it needs that are missing, or that
-  /// `isInteresting` says; a digest that is there and not interesting is left out.
+  /// Calls `body` with every hold and version, and with the digests that it needs and that are missing, unreadable, or
+  /// interesting according to `isInteresting`.
   func forEachVersion(
     _ body: (_ owner: Owner, _ digest: BlobDigest, _ needs: [Need]) throws(BlobStorageError) -> Void,
     isInteresting: (BlobDigest) -> Bool
@@ -53,7 +53,7 @@ struct DamageSearch {
           version: (version.key, BlobVersion.ID(version.stamp))),
         version.row.digest, try needs(of: version.row.digest, isInteresting))
     }
-    // Most blobs are shared by few versions; the answer for the last many is kept.
+    // Versions may share a blob: the results for recent blobs are kept.
     var known: [BlobDigest: [Need]] = [:]
     try engine.forEachPage(countMax: 500) { (page) throws(BlobStorageError) in
       for entry in page {
@@ -66,7 +66,7 @@ struct DamageSearch {
             if known.count > 100_000 { known = [:] }
             known[version.digest] = needs
           }
-          // Dropped and collected since it was listed: then it misses nothing.
+          // If the version was dropped and collected since it was listed, nothing is missing.
           if needs.contains(where: { !$0.isPresent }), try engine.version(entry.key, version.id) == nil {
             continue
           }
@@ -77,12 +77,12 @@ struct DamageSearch {
     }
   }
 
-  /// The digests that a blob needs and that are missing or interesting.
+  /// The digests that a blob needs and that are missing, unreadable or interesting.
   func needs(
     of digest: BlobDigest, _ isInteresting: (BlobDigest) -> Bool
   ) throws(BlobStorageError) -> [Need] {
     var needs: [Need] = []
-    // A hostile manifest names a chunk more often than memory could hold.
+    // A hostile manifest can name a chunk more often than memory can hold.
     var known: Set<BlobDigest> = []
     func need(_ digest: BlobDigest, isPresent: Bool, isDamaged: Bool = false, by dependent: BlobDigest? = nil)
     {

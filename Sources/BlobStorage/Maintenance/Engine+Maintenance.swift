@@ -3,14 +3,14 @@ import SystemPackage
 
 /// Maintenance operations of an engine, without a `BlobStore`.
 extension Engine {
-  /// Plans and executes one collection of garbage. Below the limit of a cache it copies no more at once than that allows.
+  /// Plans and runs one collection of garbage. In a cache it copies no more at once than the cache's limits allow.
   package func collectGarbage(
     _ options: GarbageCollectionOptions = GarbageCollectionOptions(), progress: ProgressHandler? = nil
   ) throws(BlobStorageError) -> GarbageCollectionReport {
     var options = options
     if let limits = try cacheSettings()?.limits {
       options.batchByteCountMax = limits.copiedByteCountMax
-      // In a small cache a reserve that has been used would push out values when it comes back.
+      // In a small cache, restoring a used reserve would evict values.
       options.keepsReserve = limits.byteLimit >= 64 << 20
     }
     let report = try sharing.collect(self, options, progress)
@@ -18,7 +18,7 @@ extension Engine {
     return report
   }
 
-  /// Collects garbage, and then encodes chunks once more if `options` ask for it.
+  /// Collects garbage, and then recompresses chunks if `options` ask for it.
   package func collectGarbage(
     _ options: GarbageCollectionOptions, _ progress: ProgressHandler?, by removal: any PackRemoval
   ) throws(BlobStorageError) -> GarbageCollectionReport {
@@ -29,7 +29,7 @@ extension Engine {
     return report
   }
 
-  /// Whether small chunks are joined when they are copied. Values of a cache are read one by one, and evicted one by one.
+  /// Whether small chunks are joined when they are copied. Not in a cache: its values are read and evicted one by one.
   func joinsWhatItCopies() throws(BlobStorageError) -> Bool {
     guard codec.kind == .zstd else { return false }
     return try cacheSettings() == nil
@@ -63,7 +63,7 @@ extension Engine {
     try Repairer(self, nil, waitSeconds: waitSeconds).run(acceptsLosses: acceptsLosses)
   }
 
-  /// Puts the file `store` of a folder back; false when nothing was wrong with it.
+  /// Restores the file `store` of a folder. Returns false if nothing was wrong with it.
   package static func restoreHeader(
     at path: String, environment: Environment = Environment()
   ) throws(BlobStorageError) -> Bool {

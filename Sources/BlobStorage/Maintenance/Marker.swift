@@ -1,21 +1,21 @@
-/// Works out what is live: follows every version to its blob, and every blob to its chunks and their bases.
+/// Finds what is live: follows every version to its blob, and every blob to its chunks and their bases.
 ///
-/// Versions are walked a page at a time: what is put meanwhile may be missed, and what is dropped may be marked. A
-/// collector marks once more after it has condemned packs and before it removes them. See ``Collector``.
+/// Reads versions a page at a time, so it may miss what is put meanwhile, and mark what is dropped. A collector marks
+/// once more after it has condemned packs and before it removes them. See ``Collector``.
 package struct Marker {
   package var marks = Marks()
   package private(set) var keyCount = 0
   package private(set) var versionCount = 0
   package private(set) var blobCount = 0
-  /// Plain bytes of all versions, each counted.
+  /// Plain bytes of all versions; a blob counts once for each version.
   package private(set) var versionByteCount: Int64 = 0
-  /// The first that could not be followed: nothing may be removed that they might need.
+  /// The first errors in following blobs. Nothing may be removed that those blobs might need.
   package private(set) var unreadable: [BlobStorageError] = []
-  /// The first that versions need, and that are not in the store.
+  /// The first digests that versions need and that the store lacks.
   package private(set) var missing: Set<BlobDigest> = []
   /// The first chunks that versions need and whose bases are missing.
   private(set) var baseless: Set<BlobDigest> = []
-  /// The first that versions need, and that a read found damaged.
+  /// The first digests that versions need and that a read found damaged.
   package private(set) var damaged: Set<BlobDigest> = []
   private static let obstacleCountMax = 1_000
 
@@ -23,26 +23,26 @@ package struct Marker {
   private let folder: StoreFolder
   /// Versions that are looked up together.
   static let pageCount = 32_768
-  /// Chunks that are looked up together, whatever blobs they are of: in the order of digests, so that each page of the
-  /// catalog is visited once for several. Of ten million chunks, each page is still visited once for three.
+  /// Chunks of any blobs that are looked up together. In the order of digests, each page of the catalog is visited once
+  /// for several of them: even of ten million chunks, once for three.
   private static let groupCount = 524_288
-  /// About how many of them one thread looks up at once.
+  /// Roughly how many of them one thread looks up at once.
   private static let shareCount = 8_192
   /// Chunks that are needed and have not been looked up yet.
   private var pending: [BlobDigest] = []
-  /// Lists whose chunks were marked, by where they lie.
+  /// The places of lists whose chunks were marked.
   private var markedLists = PlaceSet()
 
-  /// - Parameter folder: has the holds.
+  /// - Parameter folder: has the file of holds.
   package init(_ blobs: BlobSource, _ folder: StoreFolder) {
     self.blobs = blobs
     self.folder = folder
   }
 
-  /// Marks what all versions need, except those that `isLeftOut` says.
+  /// Marks what all versions need, except versions for which `isLeftOut` returns true.
   ///
   /// - Parameters:
-  ///   - countsRefs: whether the versions and their refs are counted; a second pass does not.
+  ///   - countsRefs: whether to count the versions and their refs; false for a second pass.
   ///   - archivedCountMax: ignores a key's archived versions beyond this number.
   package mutating func markVersions(
     countsRefs: Bool = true, archivedCountMax: Int? = nil, progress: (Int) -> Void = { _ in },
@@ -76,7 +76,7 @@ package struct Marker {
     try markHolds()
   }
 
-  /// Marks blobs that are held by name. A process that died may have left a hold of a blob that it had not stored yet.
+  /// Marks blobs that are held by name. Skips blobs that were never stored, because a process died first.
   mutating func markHolds() throws(BlobStorageError) {
     let digests = try HoldFile(folder).read().map(\.digest)
     guard !digests.isEmpty else { return }
@@ -109,13 +109,13 @@ package struct Marker {
   private mutating func count(_ version: Version, isInternal: Bool) {
     if !isInternal {
       versionCount += 1
-      // What refs claim, hostile ones too.
+      // Refs may claim any length, hostile ones too.
       versionByteCount = versionByteCount.addingClamped(version.byteCount)
     }
     marks.insertRef(version.place, recordByteCount: version.recordByteCount)
   }
 
-  /// Marks blobs and all that they need.
+  /// Marks blobs and everything that they need.
   mutating func markBlobs(_ digests: [BlobDigest]) throws(BlobStorageError) {
     var others: [(digest: BlobDigest, isThere: Bool)] = []
     blobCount += try look(up: digests) { others.append(($0, $1)) }
@@ -136,7 +136,8 @@ package struct Marker {
     try markPending()
   }
 
-  /// Marks blobs and chunks that leases name. One that is not there is not missing: its holder does not rely on it.
+  /// Marks blobs and chunks that leases name. Those that the store lacks do not count as missing: no holder relies on
+  /// them.
   mutating func markHeld(blobs: [BlobDigest], chunks: [BlobDigest]) throws(BlobStorageError) {
     let known = (missing, baseless, damaged)
     try markChunks(chunks)
@@ -152,12 +153,12 @@ package struct Marker {
     if damaged.count < Self.obstacleCountMax { damaged.insert(digest) }
   }
 
-  /// Marks those of the chunks that there are.
+  /// Marks those of the chunks that the store has.
   mutating func markChunks(_ digests: [BlobDigest]) throws(BlobStorageError) {
     _ = try look(up: digests) { _, _ in }
   }
 
-  /// Marks the lists and chunks of a blob, those of a list only if no blob before has named it.
+  /// Marks the lists and chunks of a blob, but not again the chunks of a list that an earlier blob has.
   private mutating func markManifest(_ digest: BlobDigest) throws(BlobStorageError) {
     let walk = LiveWalk(blobs)
     let outcome = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
@@ -196,9 +197,9 @@ package struct Marker {
     pending.removeAll(keepingCapacity: true)
   }
 
-  /// Marks those of the chunks that there are, with their bases, and returns how many were not marked before.
+  /// Marks those of the chunks that the store has, with their bases. Returns how many were not marked before.
   ///
-  /// - Parameter isDoubtful: called with those that are not there, and with those that are and may be damaged.
+  /// - Parameter isDoubtful: called with chunks that the store lacks, and with those that may be damaged.
   private mutating func look(
     up digests: [BlobDigest], isDoubtful: (BlobDigest, _ isThere: Bool) -> Void
   ) throws(BlobStorageError) -> Int {
@@ -230,8 +231,8 @@ package struct Marker {
     return newCount
   }
 
-  /// Calls `body` with the row of each chunk in the order of digests, one that is named twice twice. Shares of them are
-  /// sorted and looked up on all threads.
+  /// Calls `body` with the row of each chunk in the order of digests; twice if a digest is named twice. All threads
+  /// sort and look up shares of the digests.
   private func forEachRow(
     _ digests: [BlobDigest], _ body: (BlobDigest, ChunkRow?) -> Void
   ) throws(BlobStorageError) {
@@ -250,7 +251,7 @@ package struct Marker {
       consume: { for (digest, row) in $0 { body(digest, row) } })
   }
 
-  /// Digests by their first byte, lowest first: as many shares as make each about as long as it should be.
+  /// Divides digests by their first byte, lowest first, into shares of about ``shareCount``.
   private static func shares(of digests: [BlobDigest]) -> [[BlobDigest]] {
     guard digests.count > shareCount else { return digests.isEmpty ? [] : [digests] }
     let bits = min(
@@ -262,27 +263,27 @@ package struct Marker {
   }
 }
 
-/// What is live in a few packs, without following every version of the store.
+/// Marks what is live in a few packs, without following every version of the store.
 ///
-/// The catalog counts the versions of each blob: a chunk that is a blob of its own is live while its count is not 0. A
-/// chunk that is part of a longer blob is live while that blob is, so blobs with a manifest are followed, and only
-/// they. A chunk that any record is encoded against, live or not, is kept as well: the catalog counts those records.
+/// The catalog counts the versions of each blob. A chunk that is a blob of its own is live while its count is not 0. A
+/// chunk of a longer blob is live while that blob is, so only blobs with a manifest are followed. A chunk that any
+/// record is encoded against, live or not, is kept as well: the catalog counts those records.
 extension Marker {
-  /// Marks what versions and bases need of these packs, and of other packs whatever longer blobs need.
+  /// Marks what versions and bases need of these packs, and what longer blobs need of all packs.
   ///
-  /// - Returns: false when the catalog counts nothing, and everything had to be marked.
+  /// - Returns: false if the catalog has no counts, and everything had to be marked.
   mutating func markLive(in packs: [PackName]) throws(BlobStorageError) -> Bool {
     let isCounted = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.countsVersions()
     }
-    // The catalog was rebuilt, and the cache has not asked again.
+    // The catalog was rebuilt, and the cache has not turned counting on again.
     guard isCounted else {
       try markVersions(countsRefs: false)
       return false
     }
     for name in packs {
       var digests: [BlobDigest] = []
-      // What cannot be read is left alone when its content is looked at.
+      // An unreadable pack is left alone when its content is examined.
       _ = try unlessCorrupted(
         try blobs.packs.scan(name) { record in
           if case .chunk(let chunk) = record.content { digests.append(chunk.digest) }
@@ -314,7 +315,7 @@ extension Marker {
 }
 
 extension Int64 {
-  /// Refs may claim any length, hostile ones too.
+  /// Adds without overflow: refs may claim any length, hostile ones too.
   package func addingClamped(_ other: Int64) -> Int64 {
     let sum = addingReportingOverflow(other)
     return sum.overflow ? .max : sum.partialValue

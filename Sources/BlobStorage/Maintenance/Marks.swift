@@ -1,15 +1,16 @@
-/// Which chunks and manifests are live: one bit a record, and the live bytes of each pack.
+/// Which chunks and manifests are live: one bit per record, and the live bytes of each pack.
 package struct Marks: Sendable {
   struct PackMarks: Sendable {
     fileprivate var live = Bits()
-    /// Those of them that are live only because a chunk is encoded against them.
+    /// The live records that are needed only as bases.
     fileprivate var onlyBases = Bits()
     /// Bytes of live chunk, manifest and ref records.
     var liveByteCount: Int64 = 0
   }
 
   private var packs: [PackMarks] = []
-  /// Where in `packs` a pack's number is found; what was asked for last, by the number's low bits, without hashing.
+  /// The index in `packs` of each pack's number. `recent` has the latest ones by the number's low bits, without
+  /// hashing.
   private var indices: [UInt32: Int] = [:]
   private var recent = [(number: UInt32, index: Int)](repeating: (0, -1), count: recentCount)
   private static let recentCount = 1_024
@@ -17,7 +18,7 @@ package struct Marks: Sendable {
   /// Chunks that are live only as bases.
   private(set) var baseCount = 0
 
-  /// Marks the record at a place; false when it was marked before.
+  /// Marks the record at a place. Returns false if it was marked before.
   private mutating func insert(_ place: Place, recordByteCount: Int) -> Bool {
     withPack(place.pack) { pack in
       guard pack.live.insert(place.ordinal) else { return false }
@@ -26,7 +27,7 @@ package struct Marks: Sendable {
     }
   }
 
-  /// Marks a chunk that is needed itself.
+  /// Marks a chunk that is needed itself. Returns false if it was marked so before.
   mutating func insert(_ row: ChunkRow) -> Bool {
     if isOnlyBase(row.place) {
       setOnlyBase(row.place, false)
@@ -40,7 +41,7 @@ package struct Marks: Sendable {
     if insert(row.place, recordByteCount: row.recordByteCount) { setOnlyBase(row.place, true) }
   }
 
-  /// Takes a mark back: the chunk has been stored again elsewhere, or its last dependant has.
+  /// Unmarks a chunk that has been stored again elsewhere, or a base whose last dependant has.
   mutating func remove(_ row: ChunkRow) {
     guard contains(row.place) else { return }
     if isOnlyBase(row.place) { setOnlyBase(row.place, false) }
@@ -64,7 +65,7 @@ package struct Marks: Sendable {
 
   mutating func insert(_ row: ManifestRow) -> Bool { insert(row.place, recordByteCount: row.recordByteCount) }
 
-  /// Counts a version's ref record as live; called once for each.
+  /// Counts a version's ref record as live. Called once for each version.
   mutating func insertRef(_ place: Place, recordByteCount: Int) {
     withPack(place.pack) { $0.liveByteCount += Int64(recordByteCount) }
   }
@@ -92,7 +93,7 @@ package struct Marks: Sendable {
 }
 
 extension ChunkRow {
-  /// What the chunk would take if it were as compressible as `other`.
+  /// Bytes that the chunk would take if it were as compressible as `other`.
   package func expectedByteCount(like other: ChunkRow) -> Int {
     guard other.plainByteCount > 0 else { return plainByteCount }
     let expected = Double(plainByteCount) * Double(other.storedByteCount) / Double(other.plainByteCount)

@@ -1,9 +1,9 @@
-/// What must be kept of a pack when it goes: worked out from its records and the catalog, without its payloads.
+/// What must be kept of a pack when it is removed, found from its records and the catalog, without its payloads.
 ///
-/// A record that hides versions is kept, or its list is, while any other pack has a copy of such a version's ref (H4).
+/// A tombstone is kept while any other pack has a copy of a ref that it hides (H4). A drop keeps only such versions.
 /// Copies in the same pack go with it in one step.
 struct PackContent: Sendable {
-  /// A record of the new pack.
+  /// A record for the new pack.
   enum Kept: Sendable {
     /// Copied with its payload.
     case copy(PackRecord)
@@ -12,32 +12,33 @@ struct PackContent: Sendable {
   }
 
   private(set) var keptCount = 0
-  /// Bytes that it takes in this pack.
+  /// Bytes of the kept records in this pack.
   private(set) var keptByteCount: Int64 = 0
-  /// Bytes that it takes in the new pack, once it is copied.
+  /// Bytes of the kept records in the new pack, once they are copied.
   var copiedByteCount: Int64?
-  /// Where the chunks among them lie that are blobs with versions.
+  /// The places of kept chunks that are blobs with versions.
   private(set) var keptBlobs = PlaceSet()
   private(set) var deletedChunkCount = 0
   private(set) var recordsByteCount: Int64 = 0
-  /// Why a copy cannot be read that stays of something live in the pack: with the pack the only good one could go.
+  /// Why the other copy of a live record cannot be read. Removing the pack could remove the only good copy.
   private(set) var damagedCopy: BlobStorageError?
-  /// Live chunks and manifests of the current group whose known copy lies in another pack.
+  /// Live chunks and manifests of the current group that the catalog has in another pack.
   private var staying: [(digest: BlobDigest, isManifest: Bool)] = []
   private let weaknesses: Weaknesses
 
   /// Records that are looked up together, at most.
   private static let groupCount = 4_096
 
-  /// Looks at the pack `number`.
+  /// Examines the pack `number`.
   ///
   /// - Parameters:
-  ///   - gone: the refs of hidden versions in packs that go before this one.
-  ///   - checksCopies: whether to read the copies, too, that stay in other packs of what is live in this one.
+  ///   - gone: the refs of hidden versions in packs that are removed before this one.
+  ///   - checksCopies: whether to read the copies in other packs of what is live and also lies in this one.
   ///   - body: called with each record of the new pack, in order, outside of transactions.
-  /// - Throws: `corrupted` when a record cannot be read: then the pack is left alone.
-  /// - Complexity: memory for a few thousand records, one bit for each of the others, and 40 bytes for each version that
-  ///   something hides.
+  /// - Throws: `corrupted` if a record cannot be read, `unsupportedFormat` for one of a later build. The pack then
+  ///   stays.
+  /// - Complexity: memory for a few thousand records, one bit for each of the others, and 40 bytes for each hidden
+  ///   version.
   init(
     _ blobs: BlobSource, number: UInt32, row: PackRow, marks: Marks, gone: HiddenCopies,
     checksCopies: Bool, weaknesses: Weaknesses, _ body: (Kept) throws(BlobStorageError) -> Void
@@ -75,7 +76,7 @@ struct PackContent: Sendable {
     try decideGroup()
   }
 
-  /// Why one of these copies cannot be read; nil when all can.
+  /// The first error in reading these copies; nil if all can be read.
   private static func damage(
     of copies: [(digest: BlobDigest, isManifest: Bool)], _ blobs: BlobSource
   ) throws(BlobStorageError) -> BlobStorageError? {
@@ -133,7 +134,7 @@ struct PackContent: Sendable {
 
   typealias HiddenCopies = [Name: Int]
 
-  /// A version, with the hash of its key in place of that: stamps alone tell versions of an honest store apart.
+  /// A version, by its stamp and the hash of its key. In an honest store the stamp alone identifies a version.
   struct Name: Hashable {
     private let key: Int
     private let version: Stamp
@@ -144,7 +145,7 @@ struct PackContent: Sendable {
     }
   }
 
-  /// What becomes of a record; nil when it goes.
+  /// Decides what becomes of a record. Returns nil if it goes.
   private mutating func decide(
     _ record: PackRecord, _ place: Place, _ transaction: ReadTransaction, _ marks: Marks,
     _ going: [HiddenCopies]
@@ -189,7 +190,7 @@ struct PackContent: Sendable {
     }
   }
 
-  /// Whether a ref of the version is in a pack that stays, so that the version would come back if nothing hid it.
+  /// Whether a pack that stays has a ref of the version, which would come back if nothing hid it.
   private func hasCopiesElsewhere(
     _ key: [UInt8], _ version: Stamp, _ transaction: ReadTransaction, _ going: [HiddenCopies]
   ) throws(BlobStorageError) -> Bool {

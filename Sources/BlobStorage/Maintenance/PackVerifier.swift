@@ -1,12 +1,12 @@
-/// Reads one pack back and says what is damaged in it.
+/// Reads one pack back and reports its damage.
 struct PackVerifier {
-  /// A damaged place before the keys are known that need it.
+  /// A damaged place, before the keys that need it are known.
   struct Finding: Sendable {
     var digest: BlobDigest?
     var pack: PackName
     var offset: Int64
     var reason: String
-    /// The record itself is whole: what it is encoded against is not. It matters only if a version needs it.
+    /// The record itself is whole, but its base is not. That matters only if a version needs the record.
     var isOnlyBase = false
 
     static func missing(_ pack: PackName) -> Finding {
@@ -17,12 +17,12 @@ struct PackVerifier {
   struct Outcome: Sendable {
     var chunkCount = 0
     var byteCount: Int64 = 0
-    /// Of the records that were looked at.
+    /// Bytes of the records that were examined.
     var recordsByteCount: Int64 = 0
     var findings: [Finding] = []
-    /// Records whose content can be read from either copy, with chunks that match their digest.
+    /// Records whose content can be read from either copy; chunks among them match their digests.
     var whole: [PackRecord] = []
-    /// The pack has records of a later build, which cannot be copied.
+    /// Whether the pack has records of a later build, which cannot be copied.
     var hasUnknownRecords = false
 
     static func missing(_ pack: PackName) -> Outcome { Outcome(findings: [.missing(pack)]) }
@@ -34,9 +34,9 @@ struct PackVerifier {
   let blobs: BlobSource
   let sharing: any Sharing
   let row: PackRow
-  /// Checks the structure alone, and no payload.
+  /// Whether to check only the structure, and no payload.
   var isQuick = false
-  /// Returns the records that can be read.
+  /// Whether to return the records that can be read.
   var keepsWhole = false
   private(set) var outcome = Outcome()
 
@@ -44,11 +44,11 @@ struct PackVerifier {
   ///
   /// - Parameter progress: receives the bytes of the pack that are done.
   consuming func run(progress: (Int64) -> Void = { _ in }) throws(BlobStorageError) -> Outcome {
-    // Where packs are published, what this machine keeps of one says nothing about it.
+    // Where packs are published, a local copy says nothing about the published pack.
     if !isQuick, row.durableByteCount > 0, try !sharing.readAnew(row.name) {
       find(row.appliedByteCount, "its header or footer differs from what was published")
     }
-    // Taken away by gc since the catalog was read, or lost.
+    // gc has removed the pack since the catalog was read, or it is lost.
     guard let file = try blobs.backend.openPack(row.name) else { return try outcomeOfGone() }
     defer { file.close() }
     do throws(BlobStorageError) { try scan(file, progress) } catch {
@@ -64,7 +64,7 @@ struct PackVerifier {
     outcome.findings.append(Finding(digest: nil, pack: row.name, offset: offset, reason: reason))
   }
 
-  /// The findings for a pack that disappeared while it was read: none, if another machine has collected it.
+  /// The findings for a pack that disappeared during the read: none if another machine has collected it.
   private func outcomeOfGone() throws(BlobStorageError) -> Outcome {
     _ = try sharing.extend()
     return try blobs.catalog.packRow(row.name) != nil ? .missing(row.name) : Outcome()
@@ -193,21 +193,22 @@ private struct RecordCheck {
       finding.reason += " (its contents can still be read)"
     } else if let digest = record.target?.digest {
       if isOnlyBase { outcome.whole.append(record) }
-      // Before it is asked whether the record counts: the catalog may point at another copy from now on.
+      // Before `isCurrent`: from now on the catalog may point at another copy.
       if !isOnlyBase, try hasOtherCopy(record, digest) {
         finding.reason += " (another copy can be read)"
       } else {
         finding.digest = digest
       }
-      // Garbage may outlive its base. What was healed by another copy stays in a pack that is kept until that goes.
+      // Garbage may outlive its base, and a pack that is kept has records that another copy has replaced. Neither is
+      // damage.
       if isOnlyBase || keepsDamagedPacks, try !isCurrent(record, digest) { return }
     }
     outcome.findings.append(finding)
   }
 
-  /// Whether what a damaged record says can be read elsewhere.
+  /// Whether the content of a damaged record can be read elsewhere.
   ///
-  /// A chunk that cannot is marked in the catalog by the read. Then gc removes nothing, and the next put heals it.
+  /// If a chunk cannot, the read marks it in the catalog. Then gc removes nothing, and the next put heals it.
   private func hasOtherCopy(_ record: PackRecord, _ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     switch record.content {
     case .chunk: return try chunks.hasOtherCopy(digest)
@@ -216,7 +217,7 @@ private struct RecordCheck {
     }
   }
 
-  /// Whether the catalog knows this record as the chunk's, or as the blob's manifest.
+  /// Whether the catalog's row of the chunk or manifest points at this record.
   private func isCurrent(_ record: PackRecord, _ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     try blobs.catalog.read { (transaction) throws(BlobStorageError) in
       let place: Place?
@@ -230,9 +231,9 @@ private struct RecordCheck {
     }
   }
 
-  /// Checks the record as it lies on the medium: header, payload checksum, and for a chunk its digest.
+  /// Checks the record on the medium: header, payload checksum, and the digest of a chunk.
   private func checkWhole(_ record: PackRecord) throws(BlobStorageError) {
-    // The first entry of a commit record answers for all, and the first member of a frame for its checksums.
+    // The first entry stands for a whole commit record, and the first member for the checksums of its frame.
     guard record.beginsRecord else { return }
     let bytes = try file.bytes(at: record.offset, record.recordRange.count, pack: pack)
     try bridge(bytes) { (raw) throws(BlobStorageError) in
@@ -246,8 +247,8 @@ private struct RecordCheck {
     }
   }
 
-  /// Whether the content of a damaged record can still be read. Refs and drops are whole in the footer. A payload may
-  /// match a checksum that begins with the footer's fields. A digest guards a chunk.
+  /// Whether the content of a damaged record can still be read. The footer has refs and drops whole. A payload may
+  /// match a checksum that begins with the footer's fields. A chunk is checked by its digest.
   private mutating func isReadable(_ record: PackRecord) throws(BlobStorageError) -> Bool {
     switch record.content {
     case .ref, .drop: return true

@@ -1,4 +1,4 @@
-/// Places of records: one bit a record.
+/// A set of places of records: one bit per record.
 package struct PlaceSet: Sendable {
   private var packs: [UInt32: Bits] = [:]
 
@@ -8,7 +8,7 @@ package struct PlaceSet: Sendable {
 
   package func contains(_ place: Place) -> Bool { packs[place.pack]?.contains(place.ordinal) ?? false }
 
-  /// False when it was in it before.
+  /// Returns false if the set had the place before.
   @discardableResult
   package mutating func insert(_ place: Place) -> Bool {
     packs[place.pack, default: Bits()].insert(place.ordinal)

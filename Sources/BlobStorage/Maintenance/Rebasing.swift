@@ -1,13 +1,13 @@
-/// Stores chunks again without their base, where the base is there for them alone and costs more than it saves.
+/// Stores chunks again without their base, if the base is live only for them and costs more than it saves.
 ///
-/// After `keep` has dropped a long history, what is left of it would else be bases: the current version's chunks
-/// encoded against chunks of the first one. Only adds chunks; what they replace is garbage for the collection that
-/// follows, so that a crash in between loses nothing.
+/// After `keep` has dropped a long history, many bases would stay: chunks of the first version that the current
+/// version's chunks are encoded against. Rebasing only adds chunks. What they replace is garbage for the collection
+/// that follows, so a crash in between loses nothing.
 struct Rebasing {
   private struct Group {
     let base: ChunkRow
     private(set) var dependants: [(digest: BlobDigest, row: ChunkRow)] = []
-    /// What the base saves, summed over its dependants.
+    /// Bytes that the base saves, summed over its dependants.
     private(set) var savedByteCount = 0
 
     init(base: ChunkRow) { self.base = base }
@@ -30,7 +30,7 @@ struct Rebasing {
     self.isDryRun = isDryRun
   }
 
-  /// - Parameter marks: changed as if the chunks lay where they lie afterwards.
+  /// - Parameter marks: changed as if the chunks already had their new places.
   mutating func run(_ marks: inout Marks) throws(BlobStorageError) {
     guard marks.baseCount > 0 else { return }
     let groups = try plan(marks)
@@ -40,7 +40,7 @@ struct Rebasing {
       try CancellationFlag.check()
       var encoded: [(digest: BlobDigest, chunk: EncodedChunk, plain: [UInt8])] = []
       for (digest, _) in group.dependants {
-        // What cannot be read stays as it is; verify tells.
+        // An unreadable chunk keeps its base; verify reports it.
         guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue groups }
         encoded.append((digest, try encodeAlone(digest, plain), plain))
       }
@@ -60,7 +60,7 @@ struct Rebasing {
     }
   }
 
-  /// The bases that are live for their dependants alone, and save less than they take.
+  /// Finds the bases that are live only for their dependants, and save less than they take.
   private func plan(_ marks: Marks) throws(BlobStorageError) -> [Group] {
     var groups: [BlobDigest: Group] = [:]
     try engine.catalog.forEachChunk { (digest, row, transaction) throws(BlobStorageError) in

@@ -1,12 +1,13 @@
 import Synchronization
 
-/// Encodes the chunks of sealed packs once more, most profitable packs first: ``Reencoder``.
+/// Recompresses the chunks of sealed packs with ``Reencoder``, most profitable packs first.
 ///
-/// It takes a few packs at a time through the same steps as a collection of their garbage (``Collector``). So each round
-/// is whole, readers and writers go on, and a run that was ended goes on with the next. In a bucket, copies are published
-/// before the old packs go. No pack is marked as done: a sample of its chunks tells whether anything is to be gained.
+/// It takes a few packs at a time through the same steps as a collection of their garbage (``Collector``). So each
+/// round is complete, readers and writers go on, and the next run continues one that was interrupted. In a bucket,
+/// copies are published before the old packs go. No pack is marked as done: a sample of its chunks shows whether
+/// anything can be gained.
 struct Recompression {
-  /// What the sample of a pack promises.
+  /// The gain that the sample of a pack promises.
   private struct Prospect {
     let number: UInt32
     let name: PackName
@@ -19,7 +20,7 @@ struct Recompression {
   /// Places of a pack that are sampled, and plain bytes of each.
   private static let spotCount = 4
   private static let spotByteCount = 512 << 10
-  /// The part of the time left that looking at packs may take once one is found that gains.
+  /// The share of the remaining time that sampling may take once it has found a pack that gains.
   private static let lookingShare = 0.1
 
   private let engine: Engine
@@ -43,10 +44,10 @@ struct Recompression {
     start = engine.environment.time.now()
   }
 
-  /// Adds what was saved, or on a dry run what would be, to the report of the collection before it.
+  /// Adds what was saved, or would be on a dry run, to the report of the collection before it.
   func run(_ report: inout GarbageCollectionReport) throws(BlobStorageError) {
     let (prospects, damages) = try prospects()
-    // At the end: the packs that can be read are encoded all the same.
+    // At the end, so that the packs that can be read are recompressed all the same.
     defer { report.obstacles += damages }
     var rest = prospects[...]
     let total = rest.reduce(0) { $0 + $1.byteCount }
@@ -83,7 +84,7 @@ struct Recompression {
     var reencoder = reencoder
     let encoded = Atomic<Int64>(0)
     reencoder.didEncode = { byteCount in
-      // What the round copies as it is counts at its end.
+      // What the round copies unchanged counts at its end.
       let done = encoded.add(Int64(byteCount), ordering: .relaxed).newValue
       progress(
         WorkProgress(
@@ -96,7 +97,7 @@ struct Recompression {
     (options.timeLimit?.seconds ?? .infinity) - (engine.environment.time.now() - start)
   }
 
-  /// The next packs: one at first, then as many as the time left is enough for.
+  /// Removes and returns the next packs: one at first, then as many as the remaining time allows.
   private func nextRound(
     from rest: inout ArraySlice<Prospect>, _ doneByteCount: Int64
   ) -> [Prospect] {
@@ -115,7 +116,7 @@ struct Recompression {
 
   // MARK: Looking at packs
 
-  /// The packs that are worth it, most profitable first, and why others could not be read.
+  /// The packs that are worth it, most profitable first, and the reasons why others could not be read.
   private func prospects() throws(BlobStorageError) -> (found: [Prospect], damages: [GarbageObstacle]) {
     let lookingEnd = engine.environment.time.now() + secondsLeft * Self.lookingShare
     let rows = try engine.catalog.packRows().filter {
@@ -124,7 +125,7 @@ struct Recompression {
     var found: [Prospect] = []
     var damages: [GarbageObstacle] = []
     var random = DrawnNumbers(next64: engine.environment.randomNumber)
-    // In an order drawn at random: where the time does not suffice for all packs, the next run looks at others.
+    // In random order: if the time does not suffice for all packs, the next run samples others.
     for (index, (number, row)) in rows.shuffled(using: &random).enumerated() {
       try CancellationFlag.check()
       progress(WorkProgress(phase: "sampling", doneCount: index, totalCount: rows.count))
@@ -147,8 +148,8 @@ struct Recompression {
     return (found.sorted { ($1.savedByteCount, $0.name) < ($0.savedByteCount, $1.name) }, damages)
   }
 
-  /// The share that could be saved. Looks again if a chunk could not be read and packs were removed meanwhile, because
-  /// its base may have gone with them.
+  /// The share that could be saved. Samples again if a chunk could not be read and packs were removed meanwhile,
+  /// because its base may have gone with them.
   private func currentSavedShare(_ row: PackRow) throws(BlobStorageError) -> Double {
     let epoch = try epoch()
     do throws(BlobStorageError) { return try savedShare(row) } catch {
@@ -161,7 +162,7 @@ struct Recompression {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.epoch() }
   }
 
-  /// What share of a pack's records could be saved, by a sample of its chunks.
+  /// Estimates the share of a pack's records that could be saved, from a sample of its chunks.
   private func savedShare(_ row: PackRow) throws(BlobStorageError) -> Double {
     guard let file = try engine.packs.file(row.name) else { return 0 }
     let joins = try engine.joinsWhatItCopies()
@@ -212,7 +213,7 @@ struct Recompression {
     return sample
   }
 
-  /// The chunks without those whose bases have been collected: they are garbage.
+  /// The chunks without those whose bases have been collected, which are garbage.
   private func readable(_ chunks: [PackRecord]) throws(BlobStorageError) -> [PackRecord] {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var readable: [PackRecord] = []
@@ -232,7 +233,7 @@ private struct DrawnNumbers: RandomNumberGenerator {
 }
 
 extension GarbageCollectionReport {
-  /// Adds what a round of recompression did.
+  /// Adds the result of a round of recompression.
   fileprivate mutating func add(round: GarbageCollectionReport) {
     recompressedPackCount += round.compactedPackCount + round.deletedPackCount
     recompressionSavedByteCount += round.recompressionSavedByteCount

@@ -1,9 +1,9 @@
-/// Encodes chunks once more, as hard as their codec can: what came fast becomes small later.
+/// Recompresses chunks: puts encode fast, and this encodes again at the codec's highest level.
 ///
 /// zstd needs 20 to 50 times as long at level 19 as at the default level. Decoding takes no longer.
 ///
-/// A small chunk with a base joins the frame of its base, and needs the base no more. A long one keeps its base: in a
-/// frame, each read would decode its neighbours, too.
+/// A small chunk with a base joins the frame of its base, and no longer needs the base. A long chunk keeps its base: in
+/// a frame, each read would decode its neighbours, too.
 struct Reencoder: Sendable {
   /// Chunks of a pack that are encoded together.
   struct Group: Sendable {
@@ -16,11 +16,11 @@ struct Reencoder: Sendable {
     fileprivate(set) var byteCount = 0
   }
 
-  /// Chunks that are put in order together: about as many as a ref can name by their places.
+  /// Chunks that are ordered together: about as many as a ref can name by place.
   static let windowCount = 32_768
-  /// A longer chunk keeps its base. Chunks of 64 KiB on average, parts of long blobs, are seldom shorter.
+  /// Longer chunks keep their base. Parts of long blobs, 64 KiB on average, are seldom shorter.
   private static let joinedByteCountMax = 32 << 10
-  /// Plain bytes of the chunks that follow the bases of one frame in one cluster.
+  /// The most plain bytes in one cluster of the chunks that follow the bases of one frame.
   private static let clusterByteCountMax = 4 << 20
 
   /// Called with the bytes that each group took in its pack, once the group is encoded.
@@ -41,7 +41,7 @@ struct Reencoder: Sendable {
   struct Cluster {
     fileprivate(set) var records: [PackRecord]
     fileprivate(set) var plainByteCount: Int
-    /// It is one chunk that keeps its base.
+    /// Whether it is one chunk that keeps its base.
     fileprivate let keepsBase: Bool
 
     fileprivate mutating func append(_ record: PackRecord) {
@@ -49,7 +49,7 @@ struct Reencoder: Sendable {
       plainByteCount += record.chunk?.plainByteCount ?? 0
     }
 
-    /// Its first chunks, of so many plain bytes at least.
+    /// Its first chunks, until they have so many plain bytes.
     func prefix(plainByteCount count: Int) -> Cluster {
       var part = Cluster(records: [], plainByteCount: 0, keepsBase: keepsBase)
       for record in records where part.plainByteCount < count { part.append(record) }
@@ -57,8 +57,8 @@ struct Reencoder: Sendable {
     }
   }
 
-  /// Puts chunks that are encoded against others behind these, or behind each other if the base is elsewhere. Frames stay
-  /// whole, and all else keeps its order.
+  /// Orders chunks so that those with a base follow it, or each other if the base is elsewhere. Frames stay whole, and
+  /// all other chunks keep their order.
   ///
   /// - Parameter joins: whether chunks leave their bases for a frame.
   static func clusters(of chunks: [PackRecord], joins: Bool) -> [Cluster] {
@@ -101,10 +101,10 @@ struct Reencoder: Sendable {
   /// A chunk with its place in the order of encoding.
   private struct Placed: Comparable {
     let record: PackRecord
-    /// Where the record begins that its cluster begins with, and which part of what follows that it belongs to.
+    /// Chunks with the same anchor, the offset of a record, and the same part form a cluster.
     private(set) var anchor: Int64
     private(set) var part = 0
-    /// Where the chunk lies that it follows.
+    /// The offset of the chunk that it follows.
     private var followed: Int64
     private var follows = false
     var keepsBase = false
@@ -127,7 +127,7 @@ struct Reencoder: Sendable {
     static func == (one: Placed, other: Placed) -> Bool { one.key == other.key }
   }
 
-  /// Calls `body` with each group, and with what to store instead: nil where that takes no fewer bytes. All threads
+  /// Calls `body` with each group and the records to store instead: nil if these take no fewer bytes. All threads
   /// encode.
   func encode(
     _ groups: [Group], on work: WorkPool,
@@ -165,7 +165,7 @@ struct Reencoder: Sendable {
     return isSmaller || weaknesses.contains(.recompressesToMore) ? parts : nil
   }
 
-  /// The only chunk of a group, encoded against its base as before; nil where that takes no fewer bytes.
+  /// Encodes the only chunk of a group against its base again. Returns nil if that takes no fewer bytes.
   private func part(of group: Group, against base: [UInt8]) throws(BlobStorageError) -> JoinedChunks.Part? {
     guard choice.kind.takesBase, let (record, plain) = group.chunks.first else { return nil }
     let stored = try codecs.withEncoder { (encoder) throws(BlobStorageError) in
@@ -178,7 +178,7 @@ struct Reencoder: Sendable {
     return part.recordByteCount < group.byteCount ? part : nil
   }
 
-  /// Reads chunks of a pack into groups: clusters that follow each other are one, until it is full.
+  /// Reads chunks of a pack into groups. Consecutive clusters are one group until it is full.
   struct Reader {
     private let chunks: ChunkSource
     private var reader: RecordReader
@@ -193,7 +193,7 @@ struct Reencoder: Sendable {
       reader = RecordReader(file, pack, chunks)
     }
 
-    /// Adds a cluster. Returns the group before it, if it is not of that.
+    /// Adds a cluster. Returns the group before it if the cluster begins a new one.
     ///
     /// - Throws: `corrupted` for a chunk that does not match its digest.
     mutating func add(_ cluster: Cluster) throws(BlobStorageError) -> Group? {

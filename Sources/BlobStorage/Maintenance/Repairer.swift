@@ -4,8 +4,8 @@ import Logging
 /// Repairs a store: saves the whole records of damaged packs, sets those packs aside, and rebuilds the catalog. The
 /// next put of lost bytes then stores them again.
 ///
-/// Nothing is removed: a damaged pack goes to the folder `set-aside`, whole. Where packs are published it stays where
-/// it is, and what is damaged in it is no more relied on by this machine. Once its loss is accepted, gc removes it.
+/// Removes nothing: a damaged pack moves to the folder `set-aside` as a whole. Where packs are published it stays in
+/// place, and this machine no longer relies on its damaged records. Once the loss is accepted, gc removes the pack.
 struct Repairer {
   let engine: Engine
   private let progress: ProgressHandler
@@ -29,17 +29,17 @@ struct Repairer {
     let misnamed = try restoreNames()
     let before = try engine.catalog.packRows().map(\.row)
     let missing = try engine.sharing.missingPacks(before).subtracting(misnamed)
-    // Of these packs the catalog had every record: what it knows is restored.
+    // Packs of which the catalog had every record, so that all of them were restored.
     var vouched: Set<PackName> = []
     if !engine.sharing.keepsDamagedPacks, try restoreKnownState() {
       vouched = Set(before.lazy.filter { !$0.hasLostRecords }.map(\.name))
     }
-    // Only the catalog knows the records of lost packs.
+    // The catalog is not rebuilt if it knows a lost pack: no other place has the pack's records.
     if missing.isDisjoint(with: before.lazy.map(\.name)) { try engine.catalog.rebuild(because: nil) }
     let rows = try engine.catalog.packRows()
     var findings: [Verifier.Finding] = []
     var lost: Set<BlobDigest> = []
-    // Published packs whose whole records are in other packs by now.
+    // Published packs whose whole records other packs have by now.
     var replaced: Set<PackName> = []
     // A damaged pack that another process still writes to.
     var busy: PackName?
@@ -73,14 +73,14 @@ struct Repairer {
           replaced.insert(row.name)
         }
       } else if isDamaged, !missing.contains(row.name) {
-        // Of records that neither copy has, the keys are not known, unless the catalog had all of them.
+        // If neither copy has a record, its key is unknown, unless the catalog had all records.
         if row.hasLostRecords, !vouched.contains(row.name) {
           try engine.backend.census.append([.unreadable(row.name)], durably: true)
         }
         report.setAside.append(try save(result.whole, row.name))
       }
     }
-    // Some were never read here.
+    // Some missing packs were never read here.
     for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
       findings.append(.missing(name))
     }
@@ -92,13 +92,13 @@ struct Repairer {
         pack: "\(busy)")
     }
     report.losses = try engine.losses()
-    // Before versions are looked through: what only a lost pack had is missing from then on.
+    // Before versions are examined: what only a lost pack had is missing from then on.
     if acceptsLosses, !report.hasLaterRecords { try engine.sharing.acceptLosses(engine, replaced: replaced) }
     report.packCount = try engine.catalog.packRows().count
     let baseless = Set(findings.lazy.filter(\.isOnlyBase).compactMap(\.digest))
     var needed: Set<BlobDigest> = []
     var unreadable: [LostVersion] = []
-    // Packs may have gone meanwhile whose chunks have copies in others.
+    // Packs may have been removed meanwhile, with copies of their chunks in others.
     _ = try engine.sharing.completeCatalog()
     try DamageSearch(engine).forEachVersion { (owner, digest, needs) throws(BlobStorageError) in
       for need in needs where baseless.contains(need.digest) { needed.insert(need.digest) }
@@ -123,7 +123,7 @@ struct Repairer {
       report.dropped = dropped.map(\.report)
     }
     report.unreadable = unreadable.map(\.report)
-    // A chunk that no version needs, and whose base was collected, is garbage, not damage.
+    // A chunk that no version needs and whose base was collected is garbage, not damage.
     for finding in findings where !finding.isOnlyBase || finding.digest.map({ needed.contains($0) }) ?? true {
       report.damaged.append(Damage(finding))
     }
@@ -143,12 +143,12 @@ struct Repairer {
 
   /// Gives packs whose files were renamed or exchanged their names back: nothing of them is damaged.
   ///
-  /// - Returns: packs that the catalog has only because a file had their name. Whether that hid a pack of the store is not
-  ///   known, and the losses say so.
+  /// - Returns: packs that the catalog has only because a file had their name. Such a file may have hidden a pack of
+  ///   the store; the losses say so.
   private func restoreNames() throws(BlobStorageError) -> Set<PackName> {
     let (found, left) = try engine.backend.restoreNames(of: engine.header)
     guard !found.isEmpty else { return [] }
-    // Also what is open under a wrong name.
+    // Including packs that are open under a wrong name.
     try engine.packs.forget { _ in true }
     engine.logger.warning(
       "Files of packs had other names, and have their own again.",
@@ -193,7 +193,7 @@ struct Repairer {
     return known
   }
 
-  /// Copies what can be read of a pack into a new one, before the old one is set aside.
+  /// Copies what can be read of a pack into a new one, and then sets the old one aside. Returns where that is.
   private func save(_ whole: [PackRecord], _ name: PackName) throws(BlobStorageError) -> String {
     try copy(whole, of: name)
     try engine.packs.forget { $0 == name }
@@ -201,18 +201,18 @@ struct Repairer {
   }
 }
 
-/// What only the catalog still knows: it may have been made before a record was damaged.
+/// Restores what only the catalog still knows: it may have been built before a record was damaged.
 extension Repairer {
   private static let keyCountOfPage = 500
   private static let recordCountOfCommit = 1_000
   private static let chunkCountOfPage = 10_000
 
-  /// Writes a record for every version that the catalog shows or hides and the packs would not. So a catalog that is
-  /// rebuilt from the packs gives the same answers.
+  /// Writes a record for every version that the catalog shows or hides and the packs would not. A catalog rebuilt from
+  /// the packs then gives the same answers.
   ///
-  /// Other processes may write meanwhile. What they have written since is restored in vain, and changes nothing.
+  /// Other processes may write meanwhile. Restoring what they have written since changes nothing.
   ///
-  /// - Returns: false when the catalog could not be read.
+  /// - Returns: false if the catalog could not be read.
   func restoreKnownState() throws(BlobStorageError) -> Bool {
     var isRestored = true
     let session = engine.newSession()
@@ -240,7 +240,7 @@ extension Repairer {
     return isRestored
   }
 
-  /// What is to be written for the keys of one page, and the page's last key; nil behind the last page.
+  /// The records to write for the keys of one page, and the page's last key; nil after the last page.
   private static func page(
     _ known: Database, _ packs: Database, after last: [UInt8]?
   ) throws(BlobStorageError) -> (records: [PackRecord.Content], end: [UInt8]?) {
@@ -261,7 +261,7 @@ extension Repairer {
     return (records, end)
   }
 
-  /// Refs for versions of a key that the packs do not have, and drops for those that nothing in the packs hides.
+  /// Refs for versions of a key that the packs lack, and drops for versions that nothing in the packs hides.
   private static func records(
     _ key: [UInt8], _ row: NameRow, _ known: ReadTransaction, _ packs: ReadTransaction
   ) throws(BlobStorageError) -> [PackRecord.Content] {
@@ -296,7 +296,7 @@ extension Repairer {
     return records
   }
 
-  /// Stores chunks again whose records the packs do not list any more, if they can still be read.
+  /// Stores chunks again that the packs no longer list, if they can still be read.
   private func restoreChunks(
     _ known: Database, _ packs: Database, _ session: WriterSession
   ) throws(BlobStorageError) {
@@ -327,7 +327,7 @@ extension Repairer {
     } while last != nil
   }
 
-  /// The same for manifests.
+  /// Stores manifests again that the packs no longer list, if they can still be read.
   private func restoreManifests(
     _ known: Database, _ packs: Database, _ session: WriterSession
   ) throws(BlobStorageError) {
@@ -364,7 +364,7 @@ extension Repairer {
 
 /// A version that cannot be read.
 struct LostVersion {
-  /// Also an internal one, which reports call by another name.
+  /// The key, possibly an internal one, which reports call by another name.
   var key: [UInt8]
   var report: UnreadableVersion
 }
@@ -375,13 +375,13 @@ extension Repairer {
   /// How often a version is examined while other processes keep changing its chunks.
   private static let lookCountMax = 8
 
-  /// What a blob lacks, by what the catalog says of it.
+  /// What a blob lacks according to the catalog.
   private struct Lack {
     var layout: KnownLayout
     var needs: [DamageSearch.Need]
   }
 
-  /// Which record of the catalog in use says what a blob is made of. What that record says never changes.
+  /// The records of the current catalog that say what a blob is made of. Their content never changes.
   private struct KnownLayout: Equatable {
     var generation: String?
     var chunk: Place?
@@ -401,10 +401,10 @@ extension Repairer {
 
   /// Drops versions that cannot be read, so that their keys answer with the newest version that can be.
   ///
-  /// Other processes write meanwhile, and the missing bytes may have been put again. So each version is examined again,
-  /// and the commit that drops it checks that it still lacks the same. No other process can write meanwhile.
+  /// Other processes write meanwhile, and may have put the missing bytes again. So each version is examined again, and
+  /// the commit that drops it checks that it still lacks the same. No other process can write during that commit.
   ///
-  /// - Parameter lost: chunks that were there and damaged.
+  /// - Parameter lost: chunks that are in the store and damaged.
   /// - Returns: the versions that were dropped, and those that stay because other processes kept changing them.
   func drop(
     _ versions: [LostVersion], lost: Set<BlobDigest>
@@ -415,7 +415,7 @@ extension Repairer {
     for part in versions.parts(of: Self.dropCountOfCommit) {
       var waiting = Array(part)
       for _ in 0..<Self.lookCountMax where !waiting.isEmpty {
-        // Not inside the commit, for which all other writers wait: a long blob has many lists.
+        // Outside the commit, for which all other writers wait: a long blob has many lists.
         let lacks = try lacks(waiting, lost)
         let found = waiting.filter { lacks[$0.report.digest] != nil }
         waiting = []
@@ -444,7 +444,7 @@ extension Repairer {
     return (dropped, left)
   }
 
-  /// What the blobs of these versions lack; those that lack nothing are left out.
+  /// What the blobs of these versions lack. Leaves out those that lack nothing.
   private func lacks(
     _ versions: [LostVersion], _ lost: Set<BlobDigest>
   ) throws(BlobStorageError) -> [BlobDigest: Lack] {
@@ -470,8 +470,8 @@ extension Repairer {
     return lacks
   }
 
-  /// Whether a blob still lacks the same. Called inside a write transaction, during which no process rebuilds the
-  /// catalog.
+  /// Whether a blob still lacks something of what it lacked. Called inside a write transaction, during which no process
+  /// rebuilds the catalog.
   private func isStillThere(
     _ lack: Lack, _ blob: BlobDigest, _ lost: Set<BlobDigest>, _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> Bool {
@@ -485,14 +485,14 @@ extension Repairer {
   private func isMissing(
     _ need: DamageSearch.Need, of blob: BlobDigest, _ lost: Set<BlobDigest>, _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> Bool {
-    // Stored again, it may have another base, or none.
+    // A dependant that was stored again may have another base, or none.
     if let dependent = need.dependent, try transaction.chunkRow(dependent)?.base != need.digest {
       return false
     }
     if let row = try transaction.chunkRow(need.digest), !row.isSuspect || !lost.contains(need.digest) {
       return false
     }
-    // What is not there as one chunk, or is damaged, may be there in several.
+    // A blob that is missing or damaged as one chunk may have a manifest.
     if need.digest != blob { return true }
     return try transaction.manifestRow(blob) == nil
   }

@@ -1,7 +1,7 @@
 import Foundation
 import Logging
 
-/// Reads a store back and says what is damaged.
+/// Reads a store back and reports its damage.
 struct Verifier {
   typealias Finding = PackVerifier.Finding
 
@@ -23,10 +23,10 @@ struct Verifier {
     report.share = share
     var findings: [Finding] = []
     try engine.extend()
-    // What a removed pack had is missing only if no other has it.
+    // What a removed pack had is missing only if no other pack has it.
     _ = try engine.sharing.completeCatalog()
     let allRows = try engine.catalog.packRows()
-    // What this machine keeps of published packs says nothing about the packs.
+    // A local copy of a published pack says nothing about that pack.
     let missing = try engine.sharing.missingPacks(allRows.map(\.row))
     var rows = allRows.filter { (_, row) in
       row.state != .retired && (share?.contains(row.name) != false || missing.contains(row.name))
@@ -37,7 +37,7 @@ struct Verifier {
       report.duePackCount = rows.count
     }
     var verified: [PackName: VerifiedPacks.Entry] = [:]
-    // Also after an interruption: the next verification goes on there.
+    // Also after an interruption, so that the next verification continues there.
     defer { record(verified, of: allRows.map(\.row.name)) }
     let total = rows.reduce(0) { $0 + $1.row.appliedByteCount }
     var done: Int64 = 0
@@ -64,20 +64,20 @@ struct Verifier {
     }
     let wrong = depth == .blobs ? try wrongBlobs(share) : []
     findings += wrong
-    // Some were never read here.
+    // Some missing packs were never read here.
     for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
       findings.append(.missing(name))
     }
     for _ in 0..<3 {
       let generation = engine.catalog.generation
       try addDamage(findings, &report)
-      // Of what is missing by now another pack may have a copy, if the known one was removed meanwhile.
+      // Another pack may have a copy of what is missing, if the known one was removed meanwhile.
       guard report.damaged.contains(where: \.pack.isEmpty),
         try engine.sharing.completeCatalog() || engine.catalog.generation != generation
       else { break }
     }
     report.losses = try engine.losses()
-    // A manifest that no version needs is garbage, whatever it names.
+    // A manifest that no version needs is garbage, whatever chunks it names.
     let unneeded = Set(wrong.compactMap(\.digest))
     report.damaged.removeAll { $0.keys.isEmpty && $0.digest.map(unneeded.contains) ?? false }
     report.versionsAhead = try versionsAhead()
@@ -110,15 +110,15 @@ struct Verifier {
     return try file.status()
   }
 
-  /// What a verification of a pack, begun now, says of it if it finds nothing. Nil for a pack that is to be published:
-  /// what is read of it is not what will be there.
+  /// The entry for a pack in which a verification, begun now, finds nothing. Nil for a pack that is to be published: a
+  /// local copy says nothing about the published pack.
   private func entry(of row: PackRow) throws(BlobStorageError) -> VerifiedPacks.Entry? {
     guard engine.backend.isDurableOnceSynced || row.durableByteCount > 0,
       let status = try status(of: row.name)
     else {
       return nil
     }
-    // The records of a living writer are read up to here only.
+    // The pack of a living writer is read only up to here.
     let byteCount = row.isSealed ? status.byteCount : min(status.byteCount, row.appliedByteCount)
     return VerifiedPacks.Entry(byteCount: byteCount, changed: status.changed, time: engine.clock.now())
   }
@@ -126,7 +126,7 @@ struct Verifier {
   private func record(_ entries: [PackName: VerifiedPacks.Entry], of packs: [PackName]) {
     guard !entries.isEmpty else { return }
     do throws(BlobStorageError) { try VerifiedPacks.add(entries, of: Set(packs), to: engine.folder) } catch {
-      // It only saves reading, and a folder may be one that cannot be written.
+      // The entries only save reading, and the folder may not be writable.
       engine.logger.debug("What was verified was not recorded.", metadata: ["reason": "\(error.message)"])
     }
   }
@@ -141,7 +141,7 @@ struct Verifier {
           guard let layout = try engine.blobs.layout(digest) else { continue }
           try engine.blobs.streamWhole(layout) { _ in }
         } catch {
-          // What else is damaged was found in its pack.
+          // Other damage was found in its pack.
           guard error.code == .corrupted, error.digest == digest, error.pack == nil else {
             guard error.code == .corrupted else { throw error }
             continue
@@ -188,7 +188,7 @@ struct Verifier {
     }
   }
 
-  /// Adds what versions miss, and to each damaged place the keys that need it.
+  /// Adds to the report what versions miss, and to each damaged place the keys that need it.
   private func addDamage(_ findings: [Finding], _ report: inout VerificationReport) throws(BlobStorageError) {
     report.blobCount = 0
     var damage: [Damage] = []
@@ -197,7 +197,7 @@ struct Verifier {
       if let digest = finding.digest { indexByDigest[digest] = damage.count }
       damage.append(Damage(finding))
     }
-    // By where they lie: a bit for each, and not a digest.
+    // By place, which takes one bit for each blob instead of a digest.
     var blobs = PlaceSet()
     var missingBlobs: Set<BlobDigest> = []
     try DamageSearch(engine).forEachVersion { (owner, digest, needs) throws(BlobStorageError) in
@@ -221,8 +221,8 @@ struct Verifier {
     } isInteresting: { digest in
       indexByDigest[digest] != nil
     }
-    // Perhaps no version needed the chunk when its base went. A put that needs it since has stored one of the two
-    // again.
+    // The base may have gone while no version needed the chunk. A put that needed the chunk since has stored one of the
+    // two again.
     var baseless: Set<BlobDigest> = []
     var passedOver: Set<BlobDigest> = []
     for finding in findings where finding.isOnlyBase {

@@ -4,12 +4,12 @@ import Foundation
 public enum BlobContent: Sendable {
   /// Bytes in memory.
   case data(Data)
-  /// A regular file, read from front to back. A file that changes meanwhile is `sourceFailed`.
+  /// A regular file, read from front to back. If it changes meanwhile, the put ends as `sourceFailed`.
   case file(String)
   /// An open descriptor, such as standard input (0), read from its current offset. It is not closed.
   case descriptor(Int32)
-  /// The bytes that the closure returns, until it returns nil or no bytes. It runs on a thread of the store's own. An
-  /// error that it throws ends the put as `sourceFailed`.
+  /// The bytes that the closure returns, until it returns nil or no bytes. It runs on a thread of the store's own. If
+  /// it throws an error, the put ends as `sourceFailed`.
   case stream(@Sendable () throws -> Data?)
 }
 

@@ -1,6 +1,6 @@
 import Foundation
 
-/// Keeps a blob from gc under a name, although no version may have it.
+/// A named hold that keeps a blob from gc even if no version has it.
 public struct BlobHold: Sendable, Hashable, Codable {
   /// 1 to 255 bytes of UTF-8.
   public let name: String
@@ -16,7 +16,7 @@ public struct BlobHold: Sendable, Hashable, Codable {
   }
 }
 
-/// Holds a blob before its put becomes visible, so that it needs no key.
+/// Holds a blob before its put becomes visible, for puts without a key.
 package struct HeldPut: Sendable, Hashable {
   let name: String
   let hold: @Sendable (BlobDigest, Int64) throws(BlobStorageError) -> Void

@@ -14,7 +14,7 @@ public struct BlobVersion: Sendable, Hashable, Identifiable, Codable {
       self.stamp = stamp
     }
 
-    /// 32 hexadecimal digits; of two versions of a key the newer has the greater text.
+    /// 32 hexadecimal digits. Of two versions of a key, the newer has the greater text.
     public var description: String { stamp.text }
 
     public init(from decoder: any Decoder) throws {
@@ -76,7 +76,7 @@ public struct BlobVersion: Sendable, Hashable, Identifiable, Codable {
     mediaType = try container.decodeIfPresent(String.self, forKey: .mediaType)
   }
 
-  /// Metadata and media type are left out if there are none.
+  /// Leaves out metadata and media type if there are none.
   public func encode(to encoder: any Encoder) throws {
     var container = encoder.container(keyedBy: CodingKeys.self)
     try container.encode(key, forKey: .key)

@@ -6,7 +6,7 @@ public struct CacheLimits: Sendable, Hashable, Codable {
   public var byteLimit: Int64
   /// The maximum number of keys; nil for no limit.
   public var keyLimit: Int?
-  /// How long a value lives, unless its put says otherwise; nil for ever. Also applies to existing values.
+  /// How long a value lives, unless its put says otherwise; nil for no limit. Also applies to existing values.
   public var lifetime: Duration?
 
   /// The smallest ``byteLimit``. Below it, the fixed files of a store would take most of the room.
@@ -27,8 +27,8 @@ public struct CacheLimits: Sendable, Hashable, Codable {
   /// The length of the longest value that the cache keeps. Longer ones would evict too much at once.
   public var valueByteLimit: Int { Int(min(byteLimit / 8, 64 << 20)) }
 
-  /// Options for a store that is nothing but a cache with these limits: values of usual length are one chunk, and no
-  /// chunk depends on another.
+  /// Options for a store that is only a cache with these limits: values of usual length are one chunk, and no chunk
+  /// depends on another.
   public var storeOptions: StoreOptions {
     var average = 2 << 20
     while average > 64 << 10, Int64(average) > byteLimit / 128 { average /= 2 }
@@ -36,17 +36,17 @@ public struct CacheLimits: Sendable, Hashable, Codable {
   }
 
   // Shares of the limit, from a simulation of 200,000 requests for 20,000 values of 1 to 200 KB, Zipf 0.9, 4 processes,
-  // 100 MB. Packs of 0.25 %, 2 % freed a step and the coldest 4 % to choose from lose 0.5 points of hit rate against an
-  // exact LRU. They write each byte 1.06 times. Packs of 1 % lose 1.2 points, those of 0.5 % 0.7 and write 1.5 times; a
-  // choice from the coldest 7 % leaves more garbage and loses 1.2.
+  // 100 MB. Packs of 0.25 %, steps that free 2 %, and a choice from the coldest 4 % lose 0.5 points of hit rate against
+  // an exact LRU. They write each byte 1.06 times. Packs of 1 % lose 1.2 points. Packs of 0.5 % lose 0.7 and write 1.5
+  // times. A choice from the coldest 7 % leaves more garbage and loses 1.2.
 
   /// Bytes of a pack.
   package var packByteCountTarget: Int64 {
     min(max(byteLimit / 400, 128 << 10), BlobLimits.packByteCountTarget)
   }
-  /// What is freed in one step beyond what is needed.
+  /// Bytes that one step frees beyond what is needed.
   package var stepByteCount: Int64 { byteLimit / 50 }
-  /// Live bytes that a step may copy before it has freed anything: by so much the limit can be exceeded.
+  /// Live bytes that a step may copy before it has freed anything. The cache can exceed its limit by this much.
   package var copiedByteCountMax: Int64 { byteLimit / 40 }
 
   package func check() throws(BlobStorageError) {

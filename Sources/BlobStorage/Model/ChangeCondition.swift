@@ -1,7 +1,7 @@
 /// The condition of a change.
 ///
-/// The commit itself compares, so no other change can come between comparison and change. A change whose condition does
-/// not hold throws `conditionFailed` with the key's current version, and nothing is changed.
+/// The commit itself compares, so no other change can come between comparison and change. If the condition does not
+/// hold, the change throws `conditionFailed` with the key's current version, and changes nothing.
 public enum ChangeCondition: Sendable, Hashable {
   /// No condition.
   case always
@@ -34,6 +34,6 @@ public enum BlobChange: Sendable {
 }
 
 extension BlobStorageError {
-  /// The key's current version, when a change's condition did not hold; nil when the key has none.
+  /// The key's current version, if a change's condition did not hold; nil if the key has none.
   public var currentVersion: BlobVersion.ID? { currentVersionText.flatMap { BlobVersion.ID($0) } }
 }

@@ -4,8 +4,8 @@ extension Duration {
   package var seconds: Double { self / .seconds(1) }
 }
 
-// Reports encode a duration as a number of seconds, to the millisecond. The conformances that the compiler writes for them
-// find these methods.
+// Reports encode a duration as a number of seconds, to the millisecond. Their synthesized conformances use these
+// methods.
 
 extension KeyedEncodingContainer {
   package mutating func encode(_ duration: Duration, forKey key: Key) throws {

@@ -1,16 +1,16 @@
 /// Why a collection kept garbage.
 public struct GarbageObstacle: Sendable, Hashable, Codable, CustomStringConvertible {
-  /// A stable name for a kind of obstacle. More can be added: switch over them with a default.
+  /// A stable name for a kind of obstacle. Later builds may add more: switch over them with a default.
   public struct Code: RawRepresentable, Sendable, Hashable, Codable {
     /// The file of a pack is missing: run repair.
     public static let missingPack = Self(rawValue: "missingPack")
     /// A pack has places that cannot be read: run repair.
     public static let damagedPack = Self(rawValue: "damagedPack")
-    /// A version needs a chunk or manifest that is not there: run verify.
+    /// A version needs a chunk or manifest that is missing: run verify.
     public static let missingChunk = Self(rawValue: "missingChunk")
     /// A version needs a chunk or manifest that a read found damaged: run verify.
     public static let damagedChunk = Self(rawValue: "damagedChunk")
-    /// A record cannot be read, and may need anything: run verify.
+    /// A record cannot be read, and might need anything: run verify.
     public static let unreadable = Self(rawValue: "unreadable")
     /// Copies of an earlier collection are not published yet: collect again once the bucket can be reached.
     public static let unpublished = Self(rawValue: "unpublished")

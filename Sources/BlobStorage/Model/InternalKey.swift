@@ -1,21 +1,21 @@
-/// Keys under which the store keeps records of its own. They begin with a NUL, which no caller's key has, and no list of
+/// Keys under which the store keeps records of its own. They begin with a NUL, unlike any caller's key, and no list of
 /// keys shows them. Format.md, "Internal keys".
 package enum InternalKey {
   package static let prefix: [UInt8] = [0]
   /// Comes after all internal keys and before all others.
   static let last: [UInt8] = [0, 0xff]
 
-  /// What an internal key is for: its second byte.
+  /// The purpose of an internal key: its second byte.
   package enum Purpose: UInt8, Sendable, CaseIterable {
     /// Attributes of files that are too long for metadata.
     case attributes = 0x61  // a
     /// A hold on keys or on a state.
     case hold = 0x68  // h
-    /// A state that is gone, and that others are told by.
+    /// A state that was dropped, and that other states build on.
     case link = 0x6c  // l
     /// The state that an import has recorded.
     case state = 0x73  // s
-    /// A version that an import has replaced and a state may have: under the key itself, with its own stamp.
+    /// A version that an import has replaced and that a state may have. The key follows; the version keeps its stamp.
     case replaced = 0x76  // v
 
     package var prefix: [UInt8] { [0, rawValue] }
@@ -27,12 +27,12 @@ package enum InternalKey {
 }
 
 extension InternalKey {
-  /// What reports call any key.
+  /// The name of any key in reports.
   package static func shown(_ key: [UInt8]) -> String {
     isInternal(key) ? description(of: key) : String(decoding: key, as: UTF8.self)
   }
 
-  /// What reports call an internal key.
+  /// The name of an internal key in reports.
   package static func description(of key: [UInt8]) -> String {
     let rest = String(decoding: key.dropFirst(2), as: UTF8.self)
     return switch key.dropFirst().first.flatMap(Purpose.init) {

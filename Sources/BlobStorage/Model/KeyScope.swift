@@ -1,4 +1,4 @@
-/// The keys that an operation is about.
+/// The keys that an operation affects.
 public enum KeyScope: Sendable, Hashable {
   /// Every key of the store.
   case all

@@ -1,7 +1,7 @@
 import Foundation
 import SystemPackage
 
-/// A path of the file system, as methods take it: a `String`, a `FilePath`, or a `URL` of a file.
+/// A path of the file system as a parameter: a `String`, a `FilePath`, or a `URL` of a file.
 public protocol PathConvertible: Sendable {
   /// The path as text.
   ///

@@ -1,6 +1,7 @@
 /// The progress of long work.
 public struct WorkProgress: Sendable, Hashable, Codable {
-  /// What is being done, in a word or two: "planning", "importing", "copying", "marking", "compacting", "verifying".
+  /// The current step, in a word or two, such as "planning", "importing", "copying", "marking", "compacting" or
+  /// "verifying".
   public var phase: String
   public var doneByteCount: Int64
   /// 0 while it is not known.
@@ -34,20 +35,20 @@ public struct GarbageCollectionOptions: Sendable, Hashable {
   public var minimumGarbageShare: Double
   /// How long to wait for another process that is collecting.
   ///
-  /// In a bucket, gc also waits three times as long for each machine that writes. It fences one that gave no sign of life
-  /// meanwhile, unless it waits for less than three minutes: then it throws `busy`.
+  /// In a bucket, gc also waits three times as long for each machine that writes. Then it fences a machine that gave no
+  /// sign of life meanwhile. If that wait is shorter than three minutes, gc throws `busy` instead.
   public var timeout: Duration
-  /// Whether chunks that can be encoded in fewer bytes are stored again, most profitable packs first. It takes 20 to 50
-  /// times as long as storing them did. No pack becomes larger.
+  /// Whether to recompress chunks that take fewer bytes then, most profitable packs first. It takes 20 to 50 times as
+  /// long as storing them did. No pack becomes larger.
   public var recompresses: Bool
-  /// How long recompressing may take; it ends once the packs under way are done. Nil for no limit. The next run goes on.
+  /// How long recompressing may take; it ends once the current packs are done. Nil for no limit. The next run goes on.
   public var timeLimit: Duration?
-  /// Fences these writers of a store in a bucket before collecting: hung ones, each by the 16 digits that a message of gc
-  /// gives. Their durable changes stay; their other changes fail as `fenced`.
+  /// Writers of a store in a bucket to fence before collecting, because they hang. Messages of gc give the 16 digits of
+  /// each. Their durable changes stay; their other changes fail as `fenced`.
   public var fencedWriters: Set<String> = []
   /// Live bytes to copy before the old packs are removed.
   package var batchByteCountMax = BlobLimits.packByteCountTarget
-  /// Whether space is kept for a collection on a full disk.
+  /// Whether to keep space in reserve for a collection on a full disk.
   package var keepsReserve = true
 
   /// Options with these values.
@@ -76,13 +77,13 @@ public struct GarbageCollectionReport: Sendable, Hashable, Codable {
   /// Chunks that were stored again without their base, because the base cost more than it saved.
   public var reencodedChunkCount = 0
   /// Packs whose chunks were encoded once more. A dry run estimates this and the next number from samples: it encodes a
-  /// few places of each pack, and counts their gain for all of the pack.
+  /// few places of each pack, and extrapolates their gain to the whole pack.
   public var recompressedPackCount = 0
-  /// Bytes that this saved.
+  /// Bytes that recompressing saved.
   public var recompressionSavedByteCount: Int64 = 0
   /// Bytes freed from packs. A dry run ignores that copied refs and drops may take a few bytes more or less each.
   public var freedByteCount: Int64 = 0
-  /// Bytes of unneeded records that remain.
+  /// Bytes of garbage that remains.
   public var garbageByteCount: Int64 = 0
   /// Keys of a cache that were dropped to hold its limits.
   public var evictedKeyCount = 0
@@ -109,7 +110,7 @@ public struct GarbageCollectionReport: Sendable, Hashable, Codable {
 
 /// One damaged place.
 public struct Damage: Sendable, Hashable, Codable {
-  /// The chunk or blob that is damaged, if its name could be read.
+  /// The chunk or blob that is damaged, if its digest could be read.
   public var digest: BlobDigest?
   public var pack: String
   public var offset: Int64
@@ -127,7 +128,7 @@ public struct Damage: Sendable, Hashable, Codable {
     self.reason = reason
   }
 
-  /// A digest that could not be read is null: the field is always there.
+  /// Encodes a digest that could not be read as null: the field is always present.
   public func encode(to encoder: any Encoder) throws {
     var container = encoder.container(keyedBy: CodingKeys.self)
     try container.encode(digest, forKey: .digest)
@@ -142,7 +143,7 @@ public struct Damage: Sendable, Hashable, Codable {
   }
 }
 
-/// What a verification found.
+/// The result of a verification.
 public struct VerificationReport: Sendable, Hashable, Codable {
   /// How much was read.
   public var depth = VerificationDepth.chunks
@@ -150,11 +151,11 @@ public struct VerificationReport: Sendable, Hashable, Codable {
   public var share: VerificationShare?
   /// Packs of the store, or of the share.
   public var packCount = 0
-  /// Those of them that were due, and read; nil unless a maximum age was given.
+  /// Packs that were due, and read; nil unless a maximum age was given.
   public var duePackCount: Int?
   public var blobCount = 0
   public var chunkCount = 0
-  /// Plain bytes that were read and checked; 0 when only the structure was looked at.
+  /// Plain bytes that were read and checked; 0 if only the structure was verified.
   public var byteCount: Int64 = 0
   public var damaged: [Damage] = []
   /// The losses that were not accepted.
@@ -197,7 +198,7 @@ public struct RepairReport: Sendable, Hashable, Codable {
   public var unreadable: [UnreadableVersion] = []
   /// Names of holds whose blobs cannot be read until the same bytes are put again.
   public var unreadableHolds: [String] = []
-  /// Whether packs have records that only a later build can read: they are left alone.
+  /// Whether packs have records that only a later build can read. Such packs are left alone.
   public var hasLaterRecords = false
   /// Versions that could not be read, and were dropped because their loss was accepted.
   public var dropped: [UnreadableVersion] = []

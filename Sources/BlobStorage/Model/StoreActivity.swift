@@ -5,7 +5,7 @@ public struct StoreActivity: Sendable, Hashable, Codable {
   /// The kind of work: "put", "import", "export", "copy", "gc", "verify", "repair", "report"; a later build may have
   /// others.
   public var operation: String
-  /// What it works on: a key, paths or a folder; empty when that is the store.
+  /// What it works on: a key, paths or a folder; empty for the store itself.
   public var subject: String
   public var processID: Int32
   public var started: Date
@@ -57,7 +57,7 @@ public struct StoreActivity: Sendable, Hashable, Codable {
     progress = try WorkProgress(from: decoder)
   }
 
-  /// The fields of the progress are beside the others.
+  /// Encodes the fields of the progress beside the others.
   public func encode(to encoder: any Encoder) throws {
     try progress.encode(to: encoder)
     var container = encoder.container(keyedBy: CodingKeys.self)

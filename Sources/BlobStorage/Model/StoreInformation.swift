@@ -29,7 +29,7 @@ public struct StoreInformation: Sendable, Hashable, Codable {
     self.collectingMachine = collectingMachine
   }
 
-  /// - Throws: `DecodingError`, also for a digest or a codec that this build does not have.
+  /// - Throws: `DecodingError`, also for a digest algorithm or a codec that this build does not have.
   public init(from decoder: any Decoder) throws {
     let container = try decoder.container(keyedBy: CodingKeys.self)
     func known<Value>(_ key: CodingKeys, _ value: (String) -> Value?) throws -> Value {
@@ -53,7 +53,7 @@ public struct StoreInformation: Sendable, Hashable, Codable {
     collectingMachine = try container.decodeIfPresent(String.self, forKey: .collectingMachine)
   }
 
-  /// Digest and codec are encoded by their names, and the chunk sizes as their average; similarity is on or off.
+  /// Encodes digest algorithm and codec by name, chunk sizes by their average, and similarity as on or off.
   public func encode(to encoder: any Encoder) throws {
     var container = encoder.container(keyedBy: CodingKeys.self)
     try container.encode(path, forKey: .path)

@@ -1,6 +1,6 @@
 /// The losses of a store that were neither repaired nor accepted.
 ///
-/// While there is any, answers may be out of date, and gc removes nothing.
+/// While there are any, answers may be out of date, and gc removes nothing.
 public struct StoreLosses: Sendable, Hashable, Codable {
   /// Packs whose files are missing. The store may have lost versions and deletions of any key.
   public var lostPacks: [String] = []

@@ -1,12 +1,12 @@
-/// Receives what a store does, for a metrics system: see ``StoreConfiguration/metrics``.
+/// Receives the operations of a store, for a metrics system: see ``StoreConfiguration/metrics``.
 ///
-/// It is called on the thread that did the work, at the end of it, from many threads at once. So it should only count and
-/// return. Without one, nothing is measured.
+/// The store calls it at the end of an operation, on the thread that did the work, from many threads at once. So it
+/// should only count and return. Without it, the store measures nothing.
 public protocol StoreMetrics: Sendable {
   func record(_ event: StoreEvent)
 }
 
-/// Something that a store has done. More cases can be added: switch over them with a default.
+/// An operation that a store has done. Later builds may add cases: switch over them with a default.
 public enum StoreEvent: Sendable, Hashable {
   /// Put a blob, or all of a batch. The duration includes the sync of a durable put.
   case put(byteCount: Int64, newByteCount: Int64, storedByteCount: Int64, duration: Duration)
@@ -14,7 +14,7 @@ public enum StoreEvent: Sendable, Hashable {
   case read(byteCount: Int64, duration: Duration)
   /// Made changes durable.
   case synchronized(duration: Duration)
-  /// Collected garbage, or found out what it would collect.
+  /// Collected garbage, or estimated that in a dry run.
   case collected(GarbageCollectionReport)
   /// A cache had a value, or did not have it.
   case cacheHit, cacheMiss

@@ -9,12 +9,12 @@ public struct StoreOptions: Sendable, Hashable {
   public var averageChunkByteCount: Int
   /// The codec for chunks that it makes smaller, unless a put names another.
   public var codec: CodecKind
-  /// How hard the codec tries. The store keeps the number that a word stands for.
+  /// How hard the codec tries. The store keeps the number behind a named level.
   public var level: CodecLevel
   /// Whether to encode new chunks against similar ones.
   public var usesSimilarity: Bool
 
-  /// The options of a store for everything.
+  /// Options of a store for any content.
   public init(
     digestAlgorithm: BlobDigest.Algorithm = .blake3, averageChunkByteCount: Int = 64 << 10,
     codec: CodecKind = .zstd,
@@ -32,12 +32,12 @@ public struct StoreOptions: Sendable, Hashable {
 public struct StoreConfiguration: Sendable {
   /// The store's log; by default nothing is logged.
   public var logger: Logger
-  /// Bytes of recently read chunks that are kept in memory. Small chunks that were decoded together take up to half as
-  /// much besides.
+  /// Bytes of recently read chunks to keep in memory. Small chunks that were decoded together take up to half as much
+  /// in addition.
   public var cacheByteLimit: Int
   /// Threads that hash, encode and decode; 0 for one per core.
   public var threadCount: Int
-  /// Receives what the store does; nil to measure nothing.
+  /// Receives the operations of the store; nil to measure nothing.
   public var metrics: (any StoreMetrics)?
 
   /// A configuration with these values.
@@ -72,18 +72,18 @@ public enum Replacement: Sendable, Hashable {
 public struct PutOptions: Sendable, Hashable {
   public var durability: Durability
   public var replacement: Replacement
-  /// The condition for the put; otherwise it throws `conditionFailed` and changes nothing.
+  /// The condition for the put. If it does not hold, the put throws `conditionFailed` and changes nothing.
   public var condition: ChangeCondition
-  /// Another codec than the store's, at its default level.
+  /// A codec other than the store's, at its default level.
   public var codec: CodecKind?
-  /// Bytes of the caller's own, kept with the version: up to ``BlobLimits/maximumMetadataByteCount`` of them, less the
-  /// media type and four bytes, if there is one.
+  /// Bytes of the caller's own, kept with the version: at most ``BlobLimits/maximumMetadataByteCount``, less the media
+  /// type and four bytes if there is one.
   public var metadata: [UInt8]
-  /// What kind of value it is, such as `image/jpeg`: kept with the version, and compared by nothing.
+  /// The kind of value, such as `image/jpeg`: kept with the version. Nothing in the store depends on it.
   public var mediaType: String?
   /// Set for a put without a key.
   package var heldPut: HeldPut?
-  /// Whether a version that is replaced goes to an internal key, for the states that have it.
+  /// Whether a replaced version goes to an internal key, for the states that have it.
   package var keepsReplaced = false
 
   /// Options with these values.
@@ -100,9 +100,9 @@ public struct PutOptions: Sendable, Hashable {
     self.mediaType = mediaType
   }
 
-  /// The metadata as a ref has them.
+  /// The metadata as a ref stores them.
   var storedMetadata: [UInt8] { StoredMetadata(mediaType: mediaType, own: metadata).bytes }
 
-  /// Relaxed and replacing, as for a cache.
+  /// Relaxed and replacing, for example for a cache.
   public static let relaxed = PutOptions(durability: .relaxed)
 }

@@ -1,6 +1,6 @@
 /// How the bytes of a blob are verified before they are returned.
 public enum Verification: Sendable, Hashable {
-  /// The blob's digest. It detects every change of the bytes, also a deliberate one.
+  /// The blob's digest. It detects every change of the bytes, even a deliberate one.
   case digest
   /// For a chunk that is stored as it is, the CRC32C of its record: faster, and it detects less.
   ///
@@ -11,7 +11,7 @@ public enum Verification: Sendable, Hashable {
   /// - a manifest that names undamaged chunks of another blob, because a blob of several chunks is not compared as a
   ///   whole.
   ///
-  /// The digest decides where a checksum does not match. It also decides for every encoded chunk: a checksum of what is
-  /// stored cannot tell what the codec makes of it.
+  /// If a checksum does not match, the digest decides. The digest also decides for every encoded chunk: a checksum of
+  /// stored bytes says nothing about what the codec makes of them.
   case checksum
 }

@@ -24,7 +24,7 @@ public struct VerificationShare: Sendable, Hashable, Codable {
     self = share
   }
 
-  /// Packs of one writer follow each other in the shares.
+  /// Consecutive packs of one writer belong to consecutive shares.
   func contains(_ pack: PackName) -> Bool { contains(pack.writer &+ UInt64(pack.sequence)) }
 
   func contains(_ digest: BlobDigest) -> Bool {

@@ -1,11 +1,10 @@
 import Foundation
 
-/// How fast work goes, and how long the rest of it will take, learned from what it has reported.
+/// Estimates how fast work goes and how long the rest of it takes, from its progress reports.
 ///
-/// Recent work counts most: half as much for every eight seconds that have passed. Bytes and files have separate
-/// costs, because a thousand small files take longer than one of the same length. There is no estimate without
-/// evidence: in the first two seconds of a phase, without a total, and after ten seconds without progress. The caller
-/// provides the time.
+/// Recent work counts most: its weight halves every eight seconds. Bytes and files have separate costs, because a
+/// thousand small files take longer than one of the same length. Without evidence there is no estimate: in the first
+/// two seconds of a phase, without a total, and after ten seconds without progress. The caller provides the time.
 public struct WorkPace: Sendable {
   /// Seconds after which earlier work counts half.
   package static let halfLifeSeconds = 8.0
@@ -14,7 +13,7 @@ public struct WorkPace: Sendable {
   /// Seconds without progress after which it reports no time left.
   package static let stallSeconds = 10.0
 
-  /// Bytes are counted in units about as costly as a file, so that neither drowns in the other's rounding.
+  /// Bytes are counted in units that cost about as much as a file, so that neither is lost in the other's rounding.
   private static let byteUnit = 65_536.0
   private static let sampleSecondsMin = 0.05
   private static let sampleCountMin = 3
@@ -29,7 +28,7 @@ public struct WorkPace: Sendable {
   private var (seconds, bytes, files) = (0.0, 0.0, 0.0)
   private var (bytesBytes, bytesFiles, filesFiles, bytesSeconds, filesSeconds) = (0.0, 0.0, 0.0, 0.0, 0.0)
 
-  /// Knows nothing yet.
+  /// Creates a pace without evidence.
   public init() {}
 
   /// Learns from a report. `now` is in seconds, on any clock that does not jump.
@@ -75,7 +74,7 @@ public struct WorkPace: Sendable {
     let bytesLeft = Double(max(0, latest.totalByteCount - latest.doneByteCount)) / Self.byteUnit
     let filesLeft = Double(max(0, latest.totalCount - latest.doneCount))
     let cost = cost(knowsBytes: latest.totalByteCount > 0, knowsFiles: latest.totalCount > 0)
-    // What the costs say of what is done already is measured against the time that it took, stops included.
+    // Corrects the costs by the time that the work done so far really took, stops included.
     let expected = cost.byte * bytes + cost.file * files
     guard expected > 0 else { return nil }
     let left = (cost.byte * bytesLeft + cost.file * filesLeft) * seconds / expected
@@ -102,7 +101,7 @@ public struct WorkPace: Sendable {
     let fileAlone = (0.0, filesFiles > 0 ? filesSeconds / filesFiles : 0)
     guard knowsBytes, bytesBytes > 0 else { return fileAlone }
     guard knowsFiles, filesFiles > 0 else { return byteAlone }
-    // Where all files are alike the two cannot be told apart: then a little bias divides the cost between them.
+    // If all files are alike, the two costs cannot be told apart. A small bias then divides the cost between them.
     let bias = 0.001 * max(bytesBytes, filesFiles)
     let determinant = (bytesBytes + bias) * (filesFiles + bias) - bytesFiles * bytesFiles
     let byte = ((filesFiles + bias) * bytesSeconds - bytesFiles * filesSeconds) / determinant

@@ -2,11 +2,11 @@ import Synchronization
 
 /// The packs that this process has open for reading: the most recent few, because descriptors are scarce.
 ///
-/// A pack that gc has removed can be read on here until it is forgotten.
+/// A pack that gc has removed stays readable here until it is forgotten.
 package final class PackFiles: Sendable {
   private struct State: Sendable {
     var files: [PackName: (file: any File, lastUse: UInt64)] = [:]
-    /// The names of packs that were asked for by their numbers.
+    /// The names of packs that were requested by their numbers.
     var names: [Number: PackName] = [:]
     var clock: UInt64 = 0
 
@@ -44,7 +44,7 @@ package final class PackFiles: Sendable {
     self.countMax = countMax
   }
 
-  /// The pack with a number, if it is open and was asked for by that number before.
+  /// The pack with a number, if it is open and was requested by that number before.
   package func openFile(_ number: Number) -> (name: PackName, file: any File)? {
     state.withLock { state in
       guard let name = state.names[number], let file = state.use(name) else { return nil }
@@ -66,10 +66,10 @@ package final class PackFiles: Sendable {
   package func file(_ name: PackName) throws(BlobStorageError) -> (any File)? {
     if let known = state.withLock({ $0.use(name) }) { return known }
     guard let opened = try backend.openPack(name) else { return nil }
-    // A file closes when the last read that uses it has ended: outside of the lock.
+    // The evicted file closes outside the lock, when the last read that uses it has ended.
     let (file, _) = state.withLock { state -> (any File, (any File)?) in
       state.clock += 1
-      // Another thread may have opened it meanwhile: one is enough, and this one closes.
+      // Another thread may have opened it meanwhile. Then this file closes.
       let file = state.files[name]?.file ?? opened
       state.files[name] = (file, state.clock)
       guard state.files.count > countMax,
@@ -80,14 +80,14 @@ package final class PackFiles: Sendable {
     return file
   }
 
-  /// Finds the records of a pack in its opened file.
+  /// Returns a scanner that finds the records of a pack in its opened file.
   package func scanner(
     _ name: PackName, _ file: any File, upTo end: Int64? = nil
   ) throws(BlobStorageError) -> PackScanner {
     try PackScanner(file: file, name: name, codecs: codecs, store: store, upTo: end)
   }
 
-  /// Calls `body` with every record of a pack, which is opened anew; nil if the pack no longer exists.
+  /// Opens a pack anew and calls `body` with every record. Returns nil if the pack no longer exists.
   @discardableResult
   package func scan(
     _ name: PackName, _ body: (PackRecord) throws(BlobStorageError) -> Void
@@ -97,13 +97,13 @@ package final class PackFiles: Sendable {
     return try scanner(name, file).scan(body)
   }
 
-  /// Forgets the packs that have no name any more.
+  /// Forgets the packs whose files have been deleted.
   package func forgetRemoved() throws(BlobStorageError) {
     let files = state.withLock { $0.files.mapValues(\.file) }
     for (name, file) in files where try file.status().linkCount == 0 { forget(name) }
   }
 
-  /// Forgets these packs: they are opened again.
+  /// Forgets all packs. Later reads open them again.
   package func forgetAll() { forget(Set(state.withLock { Array($0.files.keys) })) }
 
   package func forget(_ names: Set<PackName>) {
@@ -111,11 +111,11 @@ package final class PackFiles: Sendable {
   }
 
   private func forget(_ name: PackName) {
-    // Closing a removed pack frees its space, so the closure hands it out.
+    // Closing a removed pack frees its space, so it happens outside the lock.
     _ = state.withLock { $0.files.removeValue(forKey: name)?.file }
   }
 
-  /// Forgets packs, so that the space of removed ones is given back.
+  /// Forgets packs for which `isGone` returns true, so that the space of removed ones is given back.
   package func forget(where isGone: (PackName) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
     let names = state.withLock { Array($0.files.keys) }
     for name in names where try isGone(name) { forget(name) }

@@ -2,10 +2,10 @@ import SystemPackage
 
 /// Ends the pack of a writer that is gone.
 package enum PackRecovery {
-  /// Cuts off the torn tail, writes again what may not be on the medium, and the footer, and syncs. The pack's lock is
-  /// held. Returns its length.
+  /// Cuts off the torn tail, writes again what may not be on the medium, writes the footer, and syncs. The caller holds
+  /// the pack's lock. Returns the pack's length.
   ///
-  /// A crash at any point leaves the same whole records, and the next recovery does the same again.
+  /// A crash at any point leaves the same whole records, and the next recovery repeats all of this.
   package static func seal(
     _ file: any File, _ outcome: PackScanner.Outcome, codecs: CodecPool
   ) throws(BlobStorageError) -> Int64 {
@@ -15,7 +15,7 @@ package enum PackRecovery {
       adopting: file, header: outcome.header, byteCount: outcome.endOffset, codecs: codecs)
     let scanner = try PackScanner(file: file, name: name, codecs: codecs)
     var syncedByteCount: Int64 = 0
-    // The record that was met last, and how much it says.
+    // The range of the latest record, and the number of its entries or members.
     var last: (range: Range<Int64>, count: Int)?
     func list() throws(BlobStorageError) {
       guard let last else { return }
@@ -50,8 +50,9 @@ package enum PackRecovery {
 
   /// Writes bytes again as they are.
   ///
-  /// A sync of them may have failed. The system then takes for written what never was: another sync would succeed and
-  /// change nothing. What is written again it has to write. A crash in between finds the same bytes.
+  /// A sync of them may have failed. The system may then take them for written although they never were, and another
+  /// sync would succeed without writing them. Putting the bytes again makes the system write them. A crash in between
+  /// finds the same bytes.
   package static func rewrite(_ file: any File, _ range: Range<Int64>) throws(BlobStorageError) {
     var offset = range.lowerBound
     while offset < range.upperBound {

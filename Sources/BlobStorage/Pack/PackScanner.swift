@@ -1,6 +1,6 @@
 import SystemPackage
 
-/// Finds the records of a pack: from the footer of a sealed one, record by record in any other.
+/// Finds the records of a pack: from the footer if it is sealed, otherwise record by record.
 ///
 /// A record's checksum names the pack by its file name alone, so records are found even if the pack's header is
 /// damaged. If the footer of a sealed pack is damaged, records come from the pack's body. Records that are damaged
@@ -8,18 +8,18 @@ import SystemPackage
 ///
 /// A part that the medium cannot read is damaged like any other, but never a torn tail: it is not cut off.
 package struct PackScanner {
-  /// What a scan found beside the records.
+  /// The result of a scan, besides the records.
   package struct Outcome: Sendable {
-    /// The pack's header, or what stands in for one that is damaged.
+    /// The pack's header, or a substitute if it is damaged.
     package var header: PackHeader
-    /// The footer is there and was used.
+    /// Whether there is a footer, and it was used.
     package var isSealed: Bool
     /// Where the last whole record ends.
     package var endOffset: Int64
     package var recordCount: Int
-    /// Damaged places: the header, and places between whole records that hold none.
+    /// Damaged places: the header, and ranges between whole records that hold none.
     package var gaps: [Range<Int64>]
-    /// Those of them that have no second copy in the footer.
+    /// The gaps that have no second copy in the footer.
     package var lost: [Range<Int64>] = []
     /// Why the medium could not read a part of the pack, if there is one. Another scan may find the part whole.
     package var unreadable: BlobStorageError?
@@ -48,7 +48,7 @@ package struct PackScanner {
     byteCount = min(try file.status().byteCount, end ?? .max)
   }
 
-  /// The pack's header, checked to be this pack's.
+  /// Reads the pack's header and checks that it is this pack's.
   package func header() throws(BlobStorageError) -> PackHeader {
     let header = try located(0) { () throws(BlobStorageError) in
       guard byteCount <= BlobLimits.packByteCountMax else {
@@ -65,7 +65,7 @@ package struct PackScanner {
     return header
   }
 
-  /// The pack's header; of one whose header is damaged, what is known without it.
+  /// The pack's header; if it is damaged, a substitute.
   ///
   /// Nothing but the header says when a pack was begun. Without it the pack counts as the oldest, so that of two
   /// copies the one in an undamaged pack is used.
@@ -93,7 +93,7 @@ package struct PackScanner {
       try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw).name != name }) ?? false
   }
 
-  /// Whether a footer is at the end.
+  /// The trailer at the end of the file; nil if there is none.
   package func trailer() throws(BlobStorageError) -> PackFooter.Trailer? {
     let trailerByteCount = Int64(PackFooter.Trailer.byteCount)
     guard byteCount >= Int64(PackHeader.byteCount) + trailerByteCount else { return nil }
@@ -111,7 +111,7 @@ package struct PackScanner {
 
   /// Calls `body` with every record in the pack's order.
   ///
-  /// - Parameter verifiesPayloads: also where the footer would do, reads every record and checks its payload.
+  /// - Parameter verifiesPayloads: whether to read every record and check its payload, even if the footer would do.
   /// - Throws: `corrupted` only for a header that is not this pack's. Other damage becomes a gap. A record that an
   ///   older build must not skip is `unsupportedFormat`.
   package func scan(
@@ -145,7 +145,7 @@ package struct PackScanner {
       gaps: [])
   }
 
-  /// Scans the body of a sealed pack whose footer is damaged, and fills its gaps from what is left of the footer.
+  /// Scans the body of a sealed pack whose footer is damaged, and fills gaps from what is left of the footer.
   private func scanBothCopies(
     _ header: PackHeader, _ trailer: PackFooter.Trailer, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Outcome {
@@ -200,8 +200,8 @@ package struct PackScanner {
     }
   }
 
-  /// Calls `body` with each block of the footer, or why it cannot be read. Damage must not pass for what a later build
-  /// wrote, so the checksum goes before all else.
+  /// Calls `body` with each block of the footer, or with the reason why it cannot be read. Checks the checksum first,
+  /// so that damage does not pass for a later build's format.
   private func forEachBlock(
     _ trailer: PackFooter.Trailer, _ body: (Result<Block, BlobStorageError>) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -215,7 +215,7 @@ package struct PackScanner {
         bytes = try read(at: offset, Int(min(Int64(PackFooter.BlockHeader.byteCount), end - offset)))
         header = try bridge(bytes) { (raw) throws(BlobStorageError) in try PackFooter.BlockHeader(raw) }
       } catch {
-        // Where the next block begins is not known.
+        // The position of the next block is not known.
         return try body(.failure(error))
       }
       offset += Int64(bytes.count)
@@ -238,7 +238,7 @@ package struct PackScanner {
     }
   }
 
-  /// The records in `gaps` that the undamaged blocks of a damaged footer list, in the pack's order.
+  /// Returns the records in `gaps` that the undamaged blocks of a damaged footer list, in the pack's order.
   private func recordsOfDamagedFooter(
     _ trailer: PackFooter.Trailer, in gaps: [Range<Int64>]
   ) throws(BlobStorageError) -> [Raw] {
@@ -266,7 +266,7 @@ package struct PackScanner {
       offset: trailer.footerOffset)
   }
 
-  /// The fields of a block.
+  /// Decodes the fields of a block.
   private func decode(
     _ content: [UInt8], _ block: PackFooter.BlockHeader
   ) throws(BlobStorageError) -> [UInt8] {
@@ -285,12 +285,12 @@ package struct PackScanner {
 
   // MARK: Record by record
 
-  /// Calls `body` with the records from `start` on, where a commit begins, and returns where the last of them ends.
+  /// Calls `body` with the records from `start` on, where a commit begins. Returns where the last of them ends.
   ///
-  /// If the bytes end in the middle of a record, so does their last commit, and none of it counts: refs name chunks of
-  /// their own commit by places, which are known only from its beginning.
+  /// If the bytes end in the middle of a record, the last commit is incomplete and none of it counts: refs name chunks
+  /// of their own commit by places, which are known only from its beginning.
   ///
-  /// The bytes of chunks are not looked at: reading them finds out.
+  /// Does not check the bytes of chunks: reading them does.
   package func scanTail(
     _ header: PackHeader, from start: Int64, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Int64 {
@@ -324,7 +324,7 @@ package struct PackScanner {
     return end
   }
 
-  /// - Parameter copies: records of the footer, in the pack's order: each stands in for one that is damaged.
+  /// - Parameter copies: records of the footer, in the pack's order. Each replaces one that is damaged.
   private func scanRecords(
     _ header: PackHeader, upTo end: Int64, isSealed: Bool, copies: [Raw] = [],
     _ body: (PackRecord) throws(BlobStorageError) -> Void
@@ -333,7 +333,7 @@ package struct PackScanner {
     var gaps: [Range<Int64>] = []
     var gapStart: Int64?
     var recordCount = 0
-    // Records from the first of a commit on that goes on: they count once its last is there.
+    // Records of an unfinished commit, from its first one on: they count once its last one is found.
     var held: [PackRecord] = []
     var heldByteCount = 0
     func handOver() throws(BlobStorageError) {
@@ -351,7 +351,7 @@ package struct PackScanner {
       guard let copy = copies.first, copy.offset == offset else { return nil }
       return try unlessCorrupted(try copy.records(by: &decoder))
     }
-    /// Refs may name a chunk whose bytes are damaged, and whose meta is not.
+    /// Decodes a chunk whose payload is damaged and whose meta is not: refs may name it.
     func markDamaged() throws(BlobStorageError) {
       _ = try unlessCorrupted(
         try wholeRecord(at: offset, &window, readsPayload: false).records(by: &decoder))
@@ -366,7 +366,7 @@ package struct PackScanner {
       {
         if let start = gapStart {
           gaps.append(start..<offset)
-          // A crash leaves nothing behind the tail it tears: this is damage, and what is left of the commit counts.
+          // A crash leaves nothing behind a torn tail. So this is damage, and the rest of the commit counts.
           try handOver()
         }
         gapStart = nil
@@ -393,7 +393,7 @@ package struct PackScanner {
         offset = next
       }
     }
-    // What follows the last whole record of a sealed pack is damage; of any other it is a tail that was torn.
+    // Bytes behind the last whole record are damage in a sealed pack, and a torn tail in any other.
     var endOffset = end
     if let start = gapStart {
       if isSealed || window.unreadableEnd > start { gaps.append(start..<end) } else { endOffset = start }
@@ -408,7 +408,7 @@ package struct PackScanner {
     records.reduce(0) { $0 + $1.memoryByteCount }
   }
 
-  /// How much of the pack was on the medium, by what whole records from `offset` on say.
+  /// How much of the pack was on the medium, according to whole records behind `offset`.
   ///
   /// A power cut can keep what was written later and lose what was written before it. Only where a later record says
   /// that a place had been synced is a hole there damage; anywhere else all that follows it is a tail that was torn.
@@ -439,7 +439,7 @@ package struct PackScanner {
   private struct Raw {
     let header: RecordHeader
     let meta: [UInt8]
-    /// That of a commit record.
+    /// The payload of a commit record; empty for others.
     let payload: [UInt8]
     let offset: Int64
 
@@ -462,7 +462,7 @@ package struct PackScanner {
     }
   }
 
-  /// The record at `offset`, its payload's checksum checked.
+  /// Reads the record at `offset`. Checks its checksum, and that of the payload if it reads the payload.
   private func wholeRecord(
     at offset: Int64, _ window: inout PackWindow, readsPayload: Bool = true
   ) throws(BlobStorageError) -> Raw {
@@ -470,7 +470,7 @@ package struct PackScanner {
       at: offset, Int(min(Int64(RecordHeader.byteCountMax), max(0, window.end - offset))))
     let header = try bridge(first) { (raw) throws(BlobStorageError) in try RecordHeader(raw) }
     let headerAndMeta = try window.bytes(at: offset, header.byteCount + header.metaByteCount)
-    // The header's own checksum goes first: a length from elsewhere is not followed.
+    // The header's own checksum goes first: a damaged length is not followed.
     let (meta, checksum) = try bridge(headerAndMeta) { (raw) throws(BlobStorageError) in
       (Array(try header.verifiedMeta(raw, pack: name, offset: offset)), header.writtenChecksum(raw))
     }
@@ -504,7 +504,7 @@ package struct PackScanner {
 }
 
 extension File {
-  /// Exactly `count` bytes; a file that ends before is damaged.
+  /// Reads exactly `count` bytes. A file that ends before is damaged.
   package func bytes(at offset: Int64, _ count: Int, pack: PackName?) throws(BlobStorageError) -> [UInt8] {
     let bytes = try bytesThere(at: offset, count)
     guard bytes.count == count else {

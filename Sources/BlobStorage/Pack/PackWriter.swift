@@ -1,7 +1,7 @@
-/// Appends records to one pack. One thread at a time; `synchronize` may run beside an append.
+/// Appends records to one pack. One thread at a time uses it; its file may be synced beside an append.
 ///
-/// Write order: records, buffered and in order; then, once sealed, the footer; then the sync. A crash leaves whole
-/// records and at most one torn tail. After the first failed write or sync nothing is written any more.
+/// Write order: records, buffered and in order. Sealing syncs them, writes the footer, and syncs again. A crash leaves
+/// whole records and at most one torn tail. After the first failed write or sync nothing is written any more.
 package final class PackWriter {
   package let header: PackHeader
   package let file: any File
@@ -10,15 +10,15 @@ package final class PackWriter {
   package private(set) var recordCount = 0
   /// Bytes that the system has.
   package private(set) var writtenByteCount = Int64(PackHeader.byteCount)
-  /// Bytes for which there is space already; what is not used is given back when the pack is sealed.
+  /// Bytes for which space is reserved. Sealing gives back what is not used.
   package private(set) var reservedByteCount: Int64 = 0
   /// Why nothing can be written any more.
   package private(set) var failure: BlobStorageError?
-  /// How many zeros to write behind the records whenever these have come to the end of those before; 0 for none.
+  /// How many zeros to write behind the records whenever they reach the end of the zeros before; 0 for none.
   ///
-  /// Syncing overwritten bytes takes ext4 less than half of the time of syncing a file that has grown, because the
-  /// file's length does not change. Without syncs, overwriting 10 KB takes half of the time of appending them, the zeros
-  /// included: the system takes its pages for all of these at once. To readers the zeros are a torn tail.
+  /// Syncing overwritten bytes takes ext4 less than half the time of syncing a file that has grown, because the file's
+  /// length does not change. Without syncs, overwriting 10 KB takes half the time of appending them, zeros included:
+  /// the system allocates the pages of all zeros at once. To readers the zeros are a torn tail.
   package var fillByteCount = 0
   /// Whether the last flushes were so many and so short that zeros make the next ones faster.
   package var isOftenFlushed: Bool { shortFlushCount >= Self.shortFlushCountMin }
@@ -27,14 +27,14 @@ package final class PackWriter {
   private static let shortFlushCountMin = 8
 
   private var buffer = GrowingBuffer()
-  /// Blocks of the footer, and what the next one lists.
+  /// The finished blocks of the footer, and the content of the next one.
   private var blocks: [(header: PackFooter.BlockHeader, content: [UInt8])] = []
   private var fields = ByteWriter(capacity: 4_096)
   private var digests = ByteWriter(capacity: 4_096)
-  /// Where the next block's records begin, and where those end that are listed.
+  /// Where the records of the next block begin, and where the listed records end.
   private var blockOffset = Int64(PackHeader.byteCount)
   private var listedEnd = Int64(PackHeader.byteCount)
-  /// The chunks and manifests of the commit under way.
+  /// The chunks and manifests of the current commit.
   private var targets = CommitTargets()
   /// The content of its current commit record.
   private var entries = GrowingBuffer()
@@ -43,15 +43,15 @@ package final class PackWriter {
   private let hasRoomAhead: () -> Bool
   /// Where the zeros end.
   private var filledByteCount: Int64 = 0
-  /// Bytes whose writing to the medium has begun.
+  /// Bytes whose writeback has begun.
   private var begunByteCount: Int64 = 0
   private static let bufferByteCountTarget = 1 << 20
-  /// Bytes after which the system is asked to begin writing, so that a sync finds most of a pack on the medium.
+  /// Bytes after which the system is asked to begin writeback, so that a sync finds most of a pack on the medium.
   private static let begunByteCountStep: Int64 = 8 << 20
 
   package var name: PackName { header.name }
 
-  /// Creates the pack that `header` says.
+  /// Creates the pack that `header` describes.
   package init(header: PackHeader, backend: any Backend, codecs: CodecPool) throws(BlobStorageError) {
     self.header = header
     self.codecs = codecs
@@ -59,8 +59,8 @@ package final class PackWriter {
     file = try backend.createPack(header.name, header: header.encoded())
   }
 
-  /// Goes on with a pack whose records, all of them whole, end at `byteCount`; the footer's part for them follows
-  /// through `list`.
+  /// Continues a pack whose records, all of them whole, end at `byteCount`. The caller lists these records in the
+  /// footer with `list`.
   package init(adopting file: any File, header: PackHeader, byteCount: Int64, codecs: CodecPool) {
     self.header = header
     self.file = file
@@ -106,8 +106,8 @@ package final class PackWriter {
     return members
   }
 
-  /// Appends the refs and drops of a commit, and ends it. They become one record, or several if they are long. Until the
-  /// last of these is in the pack, a recovery takes none.
+  /// Appends the refs and drops of a commit, and ends it. They become one record, or several if they are long. A
+  /// recovery applies none of these until the last one is in the pack.
   ///
   /// - Parameters:
   ///   - syncedByteCount: bytes of the pack that are known to be on the medium.
@@ -139,10 +139,10 @@ package final class PackWriter {
     }
   }
 
-  /// Ends a commit: no ref of a later one names its chunks by their places.
+  /// Ends a commit: refs of later commits do not name its chunks by place.
   package func endCommit() { targets.removeAll() }
 
-  /// Puts an entry behind those of the current commit record.
+  /// Adds an entry to the current commit record.
   private func add(_ entry: CommitRecord.Entry, _ target: CommitRecord.Target?, _ syncedByteCount: Int64) {
     if entries.count == 0 { encoder = CommitEncoder(pack: name, offset: byteCount, synced: syncedByteCount) }
     var filler = ByteFiller(entries.add(byteCount: CommitEncoder.beginningByteCountMax + entry.byteCountMax))
@@ -160,7 +160,7 @@ package final class PackWriter {
       let plain = UnsafeRawBufferPointer(rebasing: entries.bytes[encoder.beginningByteCount...])
       try codecs.withEncoder { (codec) throws(BlobStorageError) in
         try codec.withEncoded(plain.bytes, by: .zstd) { (kind, stored) throws(BlobStorageError) in
-          // Each entry has a place of its own in the record.
+          // Each entry has a place of its own within the bytes of the record.
           guard kind == .zstd, stored.count >= added.count else { return }
           let content = encoder.compressedBeginning(plainByteCount: plain.count) + stored
           header = content.withUnsafeBytes { put($0, continues: continues) }
@@ -182,7 +182,7 @@ package final class PackWriter {
     return records
   }
 
-  /// Puts a commit record into the buffer and the footer.
+  /// Adds a commit record to the buffer and to the footer.
   private func put(_ content: UnsafeRawBufferPointer, continues: Bool) -> RecordHeader {
     let isShort = content.count <= BlobLimits.recordMetaByteCountMax
     let header = RecordHeader(
@@ -208,7 +208,7 @@ package final class PackWriter {
   package func reserve(byteCount: Int64) throws(BlobStorageError) {
     guard byteCount > reservedByteCount else { return }
     if filledByteCount > 0 {
-      // So that sealing need not cut the pack, which would give back what is reserved for its footer.
+      // So that sealing need not truncate the pack, which would give back the space reserved for its footer.
       try file.truncate(to: writtenByteCount)
       filledByteCount = 0
     }
@@ -216,11 +216,11 @@ package final class PackWriter {
     reservedByteCount = byteCount
   }
 
-  /// Takes a record of the pack into the footer.
+  /// Lists a record of the pack in the footer.
   ///
   /// - Parameters:
-  ///   - bytes: its meta, and behind it the payload of a commit record.
-  ///   - count: how many entries a commit record or members a frame has; 1 for others.
+  ///   - bytes: its meta, followed by the payload of a commit record.
+  ///   - count: the number of entries of a commit record or members of a frame; 1 for others.
   package func list(_ header: RecordHeader, _ bytes: RawSpan, count: Int = 1) throws(BlobStorageError) {
     bytes.withUnsafeBytes { list(header, $0) }
     recordCount += count
@@ -233,7 +233,7 @@ package final class PackWriter {
     PackFooter.list(bytes, of: header, into: &fields, digests: &digests)
   }
 
-  /// Hands all records to the system: they survive the death of the process.
+  /// Flushes all records to the system: they survive the death of the process.
   package func flush() throws(BlobStorageError) {
     try check()
     guard buffer.count > 0 else { return }
@@ -251,7 +251,7 @@ package final class PackWriter {
       begunByteCount = writtenByteCount
     }
     buffer.removeAll(keepingAtMost: 4 * Self.bufferByteCountTarget)
-    // More than the zeros would not land on them.
+    // A longer flush would not land on the zeros.
     if count <= fillByteCount { fill() }
   }
 
@@ -274,18 +274,19 @@ package final class PackWriter {
       }
       filledByteCount = writtenByteCount + Int64(fillByteCount)
     } catch {
-      // The zeros are optional. Those that were written would keep room from others; at the latest sealing removes them.
+      // The zeros are optional. Those that were written take room from other files, until sealing removes them at the
+      // latest.
       filledByteCount = .max
       do throws(BlobStorageError) { try file.truncate(to: writtenByteCount) } catch {}
     }
   }
 
-  /// Notes that a sync failed: the system may have forgotten what it did not write.
+  /// Records a failed sync: the system may have forgotten what it did not write.
   package func poison(_ cause: BlobStorageError) {
     failure = Self.syncFailure(of: name, cause)
   }
 
-  /// The error of a session one of whose packs could not be synced.
+  /// The error of a session that could not sync one of its packs.
   package static func syncFailure(of pack: PackName, _ cause: BlobStorageError) -> BlobStorageError {
     BlobStorageError(
       .poisoned,
@@ -298,7 +299,7 @@ package final class PackWriter {
   package func seal(synchronizes: Bool = true) throws(BlobStorageError) -> Int64 {
     try flush()
     try endBlock()
-    // A footer says that all before it is there: it must not reach the medium first.
+    // A footer says that everything before it is there, so it must not reach the medium first.
     do { if synchronizes { try file.synchronize() } } catch {
       poison(error)
       throw failure ?? error
@@ -320,7 +321,7 @@ package final class PackWriter {
     }
     let length = byteCount + Int64(footer.count)
     if reservedByteCount > length {
-      // Best effort: what stays reserved goes with the pack.
+      // Best effort: space that stays reserved goes with the pack.
       do { try file.truncate(to: length) } catch {}
     }
     return length
@@ -352,7 +353,7 @@ package final class PackWriter {
   private func endBlock() throws(BlobStorageError) {
     guard !fields.bytes.isEmpty else { return }
     let plain = fields.bytes
-    // A few records are not worth decoding them.
+    // For a few records, decoding costs more than it saves.
     let codec: CodecChoice = plain.count < Self.encodedBlockByteCountMin ? .none : .zstd
     try codecs.withEncoder { (encoder) throws(BlobStorageError) in
       try encoder.withEncoded(plain.span.bytes, by: codec) { (kind, stored) throws(BlobStorageError) in

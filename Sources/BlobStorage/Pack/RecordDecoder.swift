@@ -1,7 +1,7 @@
-/// Makes records of what stands in a pack, one after the other in the pack's order.
+/// Decodes the records of a pack, one after the other in the pack's order.
 ///
-/// It knows the chunks and manifests of the commit under way, which refs name by their places. What could not be read
-/// is not among them.
+/// It keeps the chunks and manifests of the current commit, because refs name them by place. Unreadable ones are
+/// missing there.
 package struct RecordDecoder {
   private let pack: PackName
   private let algorithm: BlobDigest.Algorithm
@@ -14,9 +14,9 @@ package struct RecordDecoder {
     self.codecs = codecs
   }
 
-  /// What a record says whose checksums have been checked.
+  /// Decodes a record whose checksums have been checked.
   ///
-  /// - Parameter payload: that of a commit record; of others it is not looked at.
+  /// - Parameter payload: the payload of a commit record; ignored for others.
   package mutating func records(
     _ header: RecordHeader, meta: UnsafeRawBufferPointer, payload: UnsafeRawBufferPointer, at offset: Int64
   ) throws(BlobStorageError) -> OneOrMore<PackRecord> {
@@ -101,7 +101,7 @@ package struct RecordDecoder {
     return OneOrMore(record(0), entries.count == 1 ? [] : (1..<entries.count).map(record))
   }
 
-  /// What stands before the entries of a commit record.
+  /// Reads what precedes the entries of a commit record.
   private static func begin(
     _ reader: inout ByteReader, at offset: Int64
   ) throws(BlobStorageError) -> (isCompressed: Bool, syncedByteCount: Int64) {
@@ -115,7 +115,7 @@ package struct RecordDecoder {
     return (flags & Flags.isCompressed != 0, Int64(synced))
   }
 
-  /// How much of the pack was known to be on the medium when the commit record of these bytes was appended at `offset`.
+  /// How much of the pack was known to be on the medium when the commit record at `offset` was appended.
   static func syncedByteCount(
     _ bytes: UnsafeRawBufferPointer, at offset: Int64
   ) throws(BlobStorageError) -> Int64 {
@@ -127,7 +127,7 @@ package struct RecordDecoder {
     _ bytes: UnsafeRawBufferPointer, _ header: RecordHeader, at offset: Int64
   ) throws(BlobStorageError) -> [CommitRecord.Entry] {
     var decoder = CommitDecoder(bytes, pack: pack, offset: offset, algorithm: algorithm)
-    // Each entry has a place of its own in the record.
+    // Each entry has a place of its own within the bytes of the record.
     return try decoder.entries(countMax: header.recordByteCount) { place, isEnd in
       isEnd ? targets.ending(at: place) : targets.beginning(at: place)
     }

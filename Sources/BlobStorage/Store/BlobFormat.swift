@@ -1,6 +1,6 @@
 import Foundation
 
-/// How values of a type become bytes, and bytes values.
+/// Converts values of a type to bytes and back.
 ///
 /// ``json`` and ``propertyList`` take any `Codable` value. A format of your own takes two closures:
 ///
@@ -18,7 +18,7 @@ public struct BlobFormat<Value: Sendable>: Sendable {
   private let encoder: @Sendable (Value) throws -> Data
   private let decoder: @Sendable (Data) throws -> Value
 
-  /// A format of these two closures. `decode` throws for bytes that are no such value.
+  /// Creates a format from two closures. `decode` throws for bytes that represent no such value.
   public init(
     encode: @escaping @Sendable (Value) throws -> Data, decode: @escaping @Sendable (Data) throws -> Value
   ) {
@@ -37,9 +37,9 @@ public struct BlobFormat<Value: Sendable>: Sendable {
     }
   }
 
-  /// The value that bytes stand for.
+  /// The value that bytes represent.
   ///
-  /// - Throws: `sourceFailed` if they stand for none.
+  /// - Throws: `sourceFailed` if they represent none.
   package func value(of data: Data, key: String) throws(BlobStorageError) -> Value {
     do { return try decoder(data) } catch {
       throw BlobStorageError(
@@ -50,8 +50,8 @@ public struct BlobFormat<Value: Sendable>: Sendable {
 }
 
 extension BlobFormat where Value: Codable {
-  /// JSON with sorted keys, so that equal values are equal bytes and are stored once. A `Set`, and a `Dictionary` with
-  /// keys other than strings and integers, have no fixed order in it.
+  /// JSON with sorted keys, so that equal values have equal bytes and are stored once. Exceptions are a `Set`, and a
+  /// `Dictionary` with keys other than strings and integers: they have no fixed order.
   public static var json: Self {
     Self { value in
       let encoder = JSONEncoder()

@@ -20,18 +20,18 @@ public final class BlobReader: Sendable {
   /// Its length.
   public var byteCount: Int64 { blob.layout.byteCount }
 
-  /// The bytes of a range, clamped at the blob's end; verified.
+  /// The verified bytes of a range, clamped at the blob's end.
   ///
   /// - Throws: `invalidArgument` for a range that begins past the end or below 0, `corrupted`, `closed`.
   /// - Complexity: reads only the chunks that the range touches. Chunks in the page cache take one system call each,
   ///   others go through DispatchIO.
   public func read(_ range: Range<Int64>) async throws(BlobStorageError) -> DispatchData {
     let blob = blob
-    // Immutable, but not marked so on every platform.
+    // `DispatchData` is immutable, but not marked so on every platform.
     return try await pool.run { () throws(BlobStorageError) in Unchecked(value: try blob.read(range)) }.value
   }
 
-  /// The same with a completion handler, which is called exactly once on `queue`.
+  /// Reads a range like ``read(_:)``, and calls the completion handler exactly once, on `queue`.
   public func read(
     byteRange: Range<Int64>, queue: DispatchQueue,
     completionHandler: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
@@ -46,9 +46,9 @@ public final class BlobReader: Sendable {
     }
   }
 
-  /// Passes a range's bytes to `sink` in order, chunk by chunk, in bounded memory. Each chunk is verified before it is
-  /// passed. The digest of a whole blob is compared at the end as well. The sink runs on a thread of the store's own;
-  /// an error that it throws ends the reading as `sourceFailed`.
+  /// Passes a range's bytes to `sink` in order, chunk by chunk, in bounded memory. Verifies each chunk before passing
+  /// it, and the digest of a whole blob at the end. The sink runs on a thread of the store's own. An error that it
+  /// throws ends the reading as `sourceFailed`.
   public func stream(
     _ range: Range<Int64>? = nil, to sink: @escaping @Sendable (UnsafeRawBufferPointer) throws -> Void
   ) async throws(BlobStorageError) {
@@ -60,8 +60,8 @@ public final class BlobReader: Sendable {
 
   /// The bytes of a range in order, in parts of one or more whole chunks and about 1 MiB; of the whole blob by default.
   ///
-  /// Each part is read when it is asked for, so a slow consumer occupies neither memory nor a thread. Each chunk is
-  /// verified; unlike ``stream(_:to:)`` this does not compare the digest of the whole blob.
+  /// Reads each part on request, so a slow consumer occupies neither memory nor a thread. Verifies each chunk but,
+  /// unlike ``stream(_:to:)``, not the digest of the whole blob.
   public func chunks(in range: Range<Int64>? = nil) -> BlobChunks {
     BlobChunks(reader: self, range: range ?? 0..<byteCount)
   }
@@ -129,6 +129,6 @@ public final class VersionHistory: Sendable {
   public func close() { held.close() }
 }
 
-/// Carries dispatch data from the thread that read them to the one that asked. Unchecked: `DispatchData` is immutable,
-/// and not Sendable on every platform.
+/// Carries dispatch data from the reading thread to the caller. Unchecked: `DispatchData` is immutable, but not
+/// Sendable on every platform.
 private struct Unchecked<T>: @unchecked Sendable { var value: T }

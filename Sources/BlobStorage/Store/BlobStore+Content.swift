@@ -7,8 +7,7 @@ extension BlobStore {
 
   /// The bytes of a key's current or named version; nil when there is none.
   ///
-  /// A blob of one chunk and up to 64 KiB that is in the page cache is read on the caller's thread, without a hop to
-  /// another.
+  /// A blob of one chunk and at most 64 KiB is read on the caller's thread if it is in the page cache.
   ///
   /// - Throws: `corrupted` when the bytes are damaged or missing. See ``Verification``.
   public func data(
@@ -102,8 +101,8 @@ extension BlobStore {
 
   /// All keys that begin with `prefix`, in byte order, fetched a page at a time.
   ///
-  /// Keys that are put or dropped meanwhile may be missing. Every other key appears once. Its iterator throws what
-  /// ``keys(prefix:after:limit:)`` throws.
+  /// Keys that are put or dropped meanwhile may be missing. Every other key appears once. The sequence's iterator
+  /// throws the errors of ``keys(prefix:after:limit:)``.
   public func keys(prefix: String = "") -> KeySequence { KeySequence(store: self, prefix: prefix) }
 
   // MARK: Changing
@@ -157,7 +156,7 @@ extension BlobStore {
     return try await put(.data(data), forKey: key, options: options)
   }
 
-  /// The same with options, which say how durable it is.
+  /// Stores bytes as the current version of a key, with any options.
   @discardableResult
   public func set(
     _ key: String, to data: Data, options: PutOptions
@@ -216,7 +215,7 @@ extension BlobStore {
     }
   }
 
-  /// Drops every key that begins with `prefix`, some thousand in a commit. If it fails, some may be gone.
+  /// Drops every key that begins with `prefix`, some thousand in each commit. After a failure some may be gone.
   ///
   /// - Returns: the number of keys that existed.
   /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake: ``deleteAllKeys(durability:)``
@@ -230,7 +229,7 @@ extension BlobStore {
     }
   }
 
-  /// Drops every key, some thousand in a commit. If it fails, some may be gone.
+  /// Drops every key, some thousand in each commit. After a failure some may be gone.
   ///
   /// - Returns: the number of keys that existed.
   @discardableResult
@@ -238,7 +237,8 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.delete(prefix: "", durability) }
   }
 
-  /// Drops one version of a key; false if it is not there. If it was the current one, the version before becomes current.
+  /// Drops one version of a key. Returns false if there is none. If it was current, the version before it becomes
+  /// current.
   @discardableResult
   public func delete(
     version id: BlobVersion.ID, of key: String, durability: Durability = .durable
@@ -248,7 +248,7 @@ extension BlobStore {
 
   // MARK: Versions of other keys
 
-  /// Makes a blob that the store has the current version of a key.
+  /// Makes an existing blob the current version of a key.
   ///
   /// - Returns: nil if the store has no blob with that digest; then nothing was changed.
   /// - Throws: what ``put(_:forKey:options:progress:)`` throws, and `corrupted` for a blob that is damaged.
@@ -279,8 +279,8 @@ extension BlobStore {
 
   /// Makes the current or named version of a key the current version of another key, with the same bytes and metadata.
   ///
-  /// The options say how durable it is, its condition, and what happens to the previous version of `target`. Their codec
-  /// and metadata are ignored.
+  /// The options say how durable it is, its condition, and what happens to the previous version of `target`. Their
+  /// codec and metadata are ignored.
   ///
   /// - Returns: nil if there is no such version; then nothing was changed.
   /// - Throws: `conditionFailed`; `busy` while gc is moving what the version needs. Then nothing was changed.
@@ -294,11 +294,11 @@ extension BlobStore {
     }
   }
 
-  /// Gives a key another name, in one commit. Its versions keep their bytes, dates, metadata and order, and get new IDs.
+  /// Gives a key another name in one commit. Its versions keep bytes, dates, metadata and order, and get new IDs.
   ///
   /// - Returns: false if there is no such key.
-  /// - Throws: `conditionFailed` if `target` exists; `busy` while gc is moving what a version needs; `invalidArgument` in
-  ///   a store in a bucket, where another machine could create it at the same time. Then nothing was changed.
+  /// - Throws: `conditionFailed` if `target` exists; `busy` while gc is moving what a version needs; `invalidArgument`
+  ///   for a store in a bucket, where another machine could create `target` at the same time. Then nothing was changed.
   @discardableResult
   public func rename(
     _ key: String, to target: String, durability: Durability = .durable
@@ -320,11 +320,13 @@ extension BlobStore {
     }
   }
 
-  /// The same for every key of a scope.
+  /// Keeps the youngest `archivedCount` archived versions of every key of a scope and the current ones, and drops the
+  /// others.
   ///
   /// - Throws: `invalidArgument` for a negative count and for the empty prefix, which is most often a mistake:
   ///   ``KeyScope/all`` means every key. Nothing was changed.
-  /// - Complexity: looks at each key that has archived versions; the changes take as many commits as their length needs.
+  /// - Complexity: examines each key that has archived versions; the changes take as many commits as their length
+  ///   needs.
   @discardableResult
   public func trimHistory(
     of scope: KeyScope, toArchived archivedCount: Int, durability: Durability = .durable
@@ -348,7 +350,7 @@ extension BlobStore {
     }
   }
 
-  /// The same in JSON.
+  /// Stores a value in JSON as the current version of a key.
   @discardableResult
   public func set<Value: Codable & Sendable>(
     _ key: String, to value: Value, options: PutOptions = PutOptions()
@@ -358,7 +360,7 @@ extension BlobStore {
 
   /// The value of a key's current or named version; nil when there is none.
   ///
-  /// - Throws: `sourceFailed` when the bytes are right and the conversion fails, `corrupted` when they are not.
+  /// - Throws: `sourceFailed` if undamaged bytes cannot be converted, `corrupted` if the bytes are damaged.
   public func value<Value: Sendable>(
     _ type: Value.Type = Value.self, forKey key: String, version: BlobVersion.ID? = nil,
     as format: BlobFormat<Value>
@@ -369,14 +371,14 @@ extension BlobStore {
     }
   }
 
-  /// The bytes themselves, as ``data(forKey:version:verification:)`` gives them.
+  /// The bytes of a key's current or named version, as ``data(forKey:version:verification:)`` returns them.
   public func value(
     _ type: Data.Type = Data.self, forKey key: String, version: BlobVersion.ID? = nil
   ) async throws(BlobStorageError) -> Data? {
     try await data(forKey: key, version: version)
   }
 
-  /// The same of JSON.
+  /// The value of a key's current or named version from JSON; nil when there is none.
   public func value<Value: Codable & Sendable>(
     _ type: Value.Type = Value.self, forKey key: String, version: BlobVersion.ID? = nil
   ) async throws(BlobStorageError) -> Value? {
@@ -385,13 +387,13 @@ extension BlobStore {
 
   /// Stores what a sequence delivers, part by part, as the current version of a key.
   ///
-  /// The store asks for the next part once it has taken the one before, so memory is bounded for any length. While the
-  /// sequence waits, it occupies no thread that other operations need. The parts may have any length. Nothing is visible
-  /// before the sequence has ended. If the put fails meanwhile, the call throws when the sequence has delivered the part
-  /// under way, or has ended.
+  /// The store requests the next part after it has taken the one before, so memory is bounded for any length. While the
+  /// sequence waits, it occupies no thread that other operations need. The parts may have any length. Nothing is
+  /// visible before the sequence has ended. If the put fails meanwhile, the call throws once the sequence delivers its
+  /// next part or ends.
   ///
   /// - Parameters:
-  ///   - source: the bytes in order. It is asked for nothing more once the put has failed.
+  ///   - source: the bytes in order. Once the put has failed, the store requests no more.
   ///   - key: as for ``put(_:forKey:options:progress:)``.
   ///   - options: durability, condition, codec, metadata, and what happens to the previous version.
   ///   - progress: receives the bytes that were read.
@@ -404,7 +406,7 @@ extension BlobStore {
     from source: Source, forKey key: String, options: PutOptions = PutOptions(),
     progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> PutResult where Source.Element: Sequence<UInt8> {
-    // Before the source is asked for anything.
+    // Before the store requests anything from the source.
     try await run { (engine) throws(BlobStorageError) in
       try engine.checkOpen()
       try engine.check(options.condition, on: try Engine.keyBytes(key))
@@ -419,7 +421,7 @@ extension BlobStore {
     do {
       for try await part in source {
         let data = Data(part)
-        // No bytes would be the end.
+        // An empty part would count as the end.
         if !data.isEmpty, await !handover.give(data) { break }
       }
       // The sequence may end because the task was cancelled: then its end is not the end of the content.
@@ -464,7 +466,7 @@ extension BlobStore {
 private final class Handover: Sendable {
   private struct State: Sendable {
     var part: Data?
-    /// Waits until the part was taken, and learns whether more is wanted.
+    /// Resumed once the part was taken, with whether more is wanted.
     var giver: CheckedContinuation<Bool, Never>?
     var hasEnded = false
     var failure: (any Error)?
@@ -473,7 +475,7 @@ private final class Handover: Sendable {
 
   private let state = Monitor(State())
 
-  /// Waits until the part was taken; false if nothing more is wanted.
+  /// Waits until the part was taken. Returns false if no more is wanted.
   func give(_ part: Data) async -> Bool {
     await withCheckedContinuation { giver in
       let isWanted = state.withLock { state in
@@ -484,13 +486,13 @@ private final class Handover: Sendable {
     }
   }
 
-  /// Says that there are no more parts, and why, if something failed.
+  /// Ends the parts, with an error if something failed.
   func end(_ failure: (any Error)? = nil) {
     state.withLock { ($0.hasEnded, $0.failure) = (true, failure) }
     state.wakeOne()
   }
 
-  /// Waits for the next part; nil at the end.
+  /// Waits for the next part. Returns nil at the end.
   func next() throws -> Data? {
     let (part, giver, failure) = try state.withLockUnlessCancelled(when: { $0.part != nil || $0.hasEnded }) {
       ($0.part.take(), $0.giver.take(), $0.failure)
@@ -500,7 +502,7 @@ private final class Handover: Sendable {
     return part
   }
 
-  /// Says that nothing more is wanted.
+  /// Tells the giver that no more is wanted.
   func stop() {
     let giver = state.withLock { state in
       (state.isWanted, state.part) = (false, nil)
@@ -518,8 +520,8 @@ extension BlobStore {
   ///   - name: the name of the hold.
   ///   - options: the codec. Holds are durable, and metadata belong to versions.
   ///   - progress: receives the bytes of long content that were read, and the total if it is known.
-  /// - Throws: `conditionFailed` if the name holds another blob; `invalidArgument` for a name that cannot be one, and in
-  ///   a store in a bucket; what ``put(_:forKey:options:progress:)`` throws. Then nothing is held.
+  /// - Throws: `conditionFailed` if the name holds another blob; `invalidArgument` for an invalid name, and for a store
+  ///   in a bucket; what ``put(_:forKey:options:progress:)`` throws. Then nothing is held.
   /// - Durability: durable.
   /// - Complexity: as of a durable put, and two more syncs for the hold.
   public func put(
@@ -531,7 +533,7 @@ extension BlobStore {
     }
   }
 
-  /// Keeps a blob from gc until the hold is released, whatever happens to the keys that have it.
+  /// Keeps a blob from gc until the hold is released, whatever happens to its keys.
   ///
   /// - Returns: nil if the store has no blob with that digest.
   /// - Throws: `conditionFailed` if the name holds another blob; `corrupted` for a blob that is damaged.
@@ -542,7 +544,8 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.hold(digest, as: name) }
   }
 
-  /// Ends a hold; false if there is none of that name. gc removes the blob then, unless a version or a hold has it.
+  /// Ends a hold. Returns false if there is none of that name. gc then removes the blob unless a version or a hold has
+  /// it.
   ///
   /// - Durability: durable.
   @discardableResult

@@ -9,14 +9,13 @@ import SystemPackage
 /// suspends the caller while all threads are busy; only a small get that need not wait runs on the caller's thread.
 /// Cancelling the caller's task ends long work with `cancelled`; the change is then made whole or not at all.
 ///
-/// A missing thing is nil, damage is `corrupted`. Bytes that do not match their digest are never
-/// returned, unless ``Verification/checksum`` is asked for.
+/// A method returns nil for what is missing, and throws `corrupted` for damage. The store never returns bytes that do
+/// not match their digest, unless the caller asks for ``Verification/checksum``.
 ///
-/// This holds for every method; what differs is said there:
-/// - *Errors.* `closed` after ``close()``; `cancelled`; `invalidArgument` for a key that cannot be one; `io`,
-///   `permissionDenied` and `busy` as the medium and other processes cause them; `noSpace`, `readOnly` and `poisoned` for
-///   changes. A change that throws was not made, except where its sync or its publication in a bucket fails: then it may
-///   be there.
+/// Every method has these properties, except where its documentation says otherwise:
+/// - *Errors.* `closed` after ``close()``; `cancelled`; `invalidArgument` for an invalid key; `io`, `permissionDenied`
+///   and `busy` because of the medium or other processes; `noSpace`, `readOnly` and `poisoned` for changes. A change
+///   that throws was not made, unless its sync or its publication in a bucket failed: then it may have been made.
 /// - *Durability.* A change is on the medium on return, unless its `durability` or its options say `relaxed`.
 /// - *Cost.* A lookup takes microseconds, and more where pages of the catalog are not in memory. A change takes one
 ///   append, and a sync if it is durable, which concurrent changes share.
@@ -54,7 +53,7 @@ public final class BlobStore: Sendable {
     at path: String, _ configuration: StoreConfiguration,
     in environment: Engine.Environment = Engine.Environment()
   ) throws(BlobStorageError) -> BlobStore {
-    // A program may change its folder before it opens the store again.
+    // The process may change its working folder before it opens the store again.
     let path = try Engine.absolute(path).string
     return try BlobStore(pool: .shared) { () throws(BlobStorageError) in
       let engine = try Engine(path: path, configuration: configuration, environment: environment)
@@ -76,14 +75,14 @@ public final class BlobStore: Sendable {
     }
   }
 
-  /// Opens the store at a path for reading only. Nothing in its folder is changed, whatever is called.
+  /// Opens the store at a path for reading only. No call changes anything in its folder.
   ///
   /// Calls that would change something throw `readOnly`. The value shows the store as it was when it was opened. It
-  /// cannot keep gc from removing a version that another process drops meanwhile; its blob is then missing. A folder that
-  /// cannot be written, as on a read-only mount, is opened like this by ``open(at:configuration:)`` too.
+  /// cannot keep gc from removing a version that another process drops meanwhile; its blob is then missing. If a folder
+  /// cannot be written, as on a read-only mount, ``open(at:configuration:)`` opens it like this too.
   ///
   /// - Throws: as ``open(at:configuration:)``.
-  /// - Complexity: makes a catalog of its own from the packs, about 5 µs for each chunk.
+  /// - Complexity: builds a catalog of its own from the packs, about 5 µs for each chunk.
   public static func openReadOnly(
     at path: some PathConvertible, configuration: StoreConfiguration = StoreConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
@@ -98,10 +97,10 @@ public final class BlobStore: Sendable {
 
   /// Opens the store at a path, or creates one if the folder is empty or does not exist.
   ///
-  /// Any number of processes may call this at the same time: one creates the store, and all open it. The options are those
-  /// of a new store. An existing one keeps its own: see ``information``.
+  /// Any number of processes may call this at the same time: one creates the store, and all open it. The options are
+  /// for a new store. An existing one keeps its own: see ``information``.
   ///
-  /// - Throws: what ``open(at:configuration:)`` and ``create(at:options:configuration:)`` throw, but neither `noStore` nor
+  /// - Throws: what ``open(at:configuration:)`` and ``create(at:options:configuration:)`` throw, except `noStore` and
   ///   `storeExists`.
   public static func openOrCreate(
     at path: some PathConvertible, options: StoreOptions = StoreOptions(),
@@ -137,13 +136,14 @@ public final class BlobStore: Sendable {
     try await run(mustRun: true) { (engine) throws(BlobStorageError) in try engine.close() }
   }
 
-  /// Closes the store and opens it again behind this value: the way on after `poisoned`, `fenced` or `closed`.
+  /// Closes the store and opens it again behind this value: the remedy for `poisoned`, `fenced` and `closed`.
   ///
-  /// Calls under way end or throw `closed`. Readers, histories and caches of before are closed: open them again. If opening
-  /// fails, the store stays closed, and the call can be repeated.
+  /// Calls in progress end or throw `closed`. Earlier readers, histories and caches are closed: open them again. If
+  /// opening fails, the store stays closed, and the call can be repeated.
   ///
   /// - Throws: what opening throws.
-  /// - Durability: a durable change that returned is there afterwards. What was relaxed and lost to a failed sync is not.
+  /// - Durability: a durable change that returned is in the store afterwards. A relaxed change that a failed sync has
+  ///   lost is not.
   public func reopen() async throws(BlobStorageError) {
     let opened = opened
     try await pool.run(mustRun: true) { () throws(BlobStorageError) in try opened.reopen() }
@@ -165,12 +165,12 @@ public final class BlobStore: Sendable {
     return try await pool.run(mustRun: mustRun) { () throws(BlobStorageError) in try body(engine) }
   }
 
-  /// A store whose operations may wait for a network: it gets threads of its own.
+  /// Opens a store whose operations may wait for a network, and so gives it threads of its own.
   package convenience init(waiting opening: @escaping Opening) throws(BlobStorageError) {
     try self.init(pool: OperationPool(width: OperationPool.defaultWidth), opening)
   }
 
-  /// Runs what waits for a network or a medium on a thread that may.
+  /// Runs work that may wait for a network or a medium, on a thread of the pool that opens stores.
   package static func blocking<T: Sendable>(
     _ body: @escaping @Sendable () throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {
@@ -181,7 +181,7 @@ public final class BlobStore: Sendable {
 extension BlobStore {
   /// Collects garbage: removes what no version needs. Safe at any time beside readers and writers of any process.
   ///
-  /// A store with a cache is trimmed first by `trimAndCollectGarbage` of `BlobStorageCache`.
+  /// For a store with a cache, `trimAndCollectGarbage` of `BlobStorageCache` trims the cache first.
   ///
   /// - Throws: `busy` when another process has been collecting for longer than `options.timeout`.
   public func collectGarbage(
@@ -196,13 +196,13 @@ extension BlobStore {
 
   /// Reads everything back and checks each checksum and digest. Damage is in the report, not thrown.
   ///
-  /// Records in the folder which packs were found undamaged, and when. In a folder that cannot be written it does not.
+  /// Records in the folder which packs were found undamaged, and when, if the folder can be written.
   ///
   /// - Parameters:
   ///   - depth: how much is read.
-  ///   - share: the part of the store to read; nil for all of it. What is missing is always looked for.
+  ///   - share: the part of the store to read; nil for all of it. Missing packs are always looked for.
   ///   - maximumAge: reads only packs that were not found undamaged within that time on this machine, or have changed
-  ///     since. Nil for all packs. The structure is no verification in this sense, and blobs are always compared.
+  ///     since. Nil for all packs. Verifying only the structure does not count, and blobs are always compared.
   ///   - progress: receives the bytes that were read, and the total.
   public func verify(
     _ depth: VerificationDepth = .chunks, share: VerificationShare? = nil, maximumAge: Duration? = nil,
@@ -219,7 +219,7 @@ extension BlobStore {
   /// the next put of the same bytes heals what was lost.
   ///
   /// `acceptsLosses` accepts losses for good: it drops versions that cannot be read. Their keys then answer with the
-  /// version before, if there is one, and ``losses()`` is empty.
+  /// previous version, if there is one, and ``losses()`` is empty.
   ///
   /// - Durability: the acceptance is on the medium on return.
   public func repair(
@@ -234,15 +234,16 @@ extension BlobStore {
 
   /// The losses that were not accepted. While there are any, answers may be out of date.
   ///
-  /// Of a store in a bucket it says what this machine knows; ``verify(_:share:maximumAge:progress:)`` looks again.
+  /// For a store in a bucket, these are the losses that this machine knows; ``verify(_:share:maximumAge:progress:)``
+  /// looks again.
   public func losses() async throws(BlobStorageError) -> StoreLosses {
     try await run { (engine) throws(BlobStorageError) in try engine.losses() }
   }
 
   /// Restores the file `store` of a store's folder if it is missing, damaged or another store's, so that the store can
-  /// be opened. False when the file was right.
+  /// be opened. Returns false if the file was right.
   ///
-  /// - Throws: `noStore`, `notAStore` when no pack says what the file contained.
+  /// - Throws: `noStore`; `notAStore` if no pack says what the file contained.
   public static func restoreStoreFile(at path: some PathConvertible) async throws(BlobStorageError) -> Bool {
     let path = try path.pathText()
     return try await OperationPool.shared.run { () throws(BlobStorageError) in
@@ -253,8 +254,8 @@ extension BlobStore {
   /// The long work that processes, this one included, currently do on the store at a path: imports, exports,
   /// collections, verifications, and long puts.
   ///
-  /// The store is not opened. Only processes of the same user are seen, and none that could not write its activity
-  /// file, for example on a full disk.
+  /// Does not open the store. Sees only processes of the same user that could write their activity files; on a full
+  /// disk, for example, they cannot.
   ///
   /// - Throws: `noStore`, `notAStore`.
   public static func activities(at path: some PathConvertible) async throws(BlobStorageError)
@@ -265,15 +266,15 @@ extension BlobStore {
     }
   }
 
-  /// Makes durable what was stored with ``Durability/relaxed``: by this value, before the call.
+  /// Makes everything durable that this value stored with ``Durability/relaxed`` before the call.
   ///
   /// - Durability: on the medium; published, where packs are shared by several machines.
   public func synchronize() async throws(BlobStorageError) {
     try await run { (engine) throws(BlobStorageError) in try engine.synchronize() }
   }
 
-  /// Applies what other machines have published before the call, and returns how many packs that were. For a store in a
-  /// folder there is nothing to do, because all processes see the same.
+  /// Applies what other machines have published before the call, and returns the number of packs. Does nothing for a
+  /// store in a folder, because all processes see the same.
   @discardableResult
   public func extend() async throws(BlobStorageError) -> Int {
     try await run { (engine) throws(BlobStorageError) in try engine.extend().newPackCount }

@@ -3,8 +3,8 @@ import Foundation
 /// A store whose operations run on the caller's thread and return when they are done: for programs without
 /// tasks.
 ///
-/// Do not use it inside a task: it would block one of the few threads that all tasks share. What each operation does
-/// and throws is documented at the ``BlobStore`` method of the same name.
+/// Do not use it inside a task: it would block one of the few threads that all tasks share. The ``BlobStore`` method of
+/// the same name documents what an operation does and throws.
 public struct BlockingBlobStore: Sendable {
   /// The same store for tasks.
   public let store: BlobStore
@@ -33,7 +33,7 @@ public struct BlockingBlobStore: Sendable {
     try BlobStore.openOrCreate(at: try path.pathText(), options, configuration).blocking
   }
 
-  /// Creates an empty store and opens it, with what tests put in place of the system.
+  /// Creates an empty store and opens it, in an environment for tests.
   package static func create(
     at path: String, in environment: Engine.Environment
   ) throws(BlobStorageError) -> BlockingBlobStore {
@@ -41,7 +41,7 @@ public struct BlockingBlobStore: Sendable {
     return try open(at: path, in: environment)
   }
 
-  /// Opens the store at a path, with what tests put in place of the system.
+  /// Opens the store at a path, in an environment for tests.
   package static func open(
     at path: String, in environment: Engine.Environment
   ) throws(BlobStorageError) -> BlockingBlobStore {
@@ -121,7 +121,7 @@ public struct BlockingBlobStore: Sendable {
     try store.engine.keep(upTo: archivedCount, keys: [key], durability)
   }
 
-  /// The same for every key of a scope.
+  /// Keeps the youngest `archivedCount` archived versions of every key of a scope, besides the current ones.
   @discardableResult
   public func trimHistory(
     of scope: KeyScope, toArchived archivedCount: Int, durability: Durability = .durable

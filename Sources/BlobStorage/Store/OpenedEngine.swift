@@ -1,14 +1,14 @@
 import Synchronization
 
-/// The engine of a store, which can be opened again.
+/// The engine of a store that can be opened again.
 ///
-/// Every operation loads it, so it takes no lock to do so. Engines of before stay until the store goes: an operation may
+/// Every operation loads the engine without a lock. Earlier engines stay until the store is released: an operation may
 /// still use one, which is closed.
 final class OpenedEngine: Sendable {
   private let opening: BlobStore.Opening
-  /// Also held while the store is opened again.
+  /// Its lock is also held while the store is opened again.
   private let engines: IOLock<[Engine]>
-  /// The address of the last of them.
+  /// The address of the last engine.
   private let current: Atomic<UInt>
 
   init(_ opening: @escaping BlobStore.Opening) throws(BlobStorageError) {
@@ -31,7 +31,7 @@ final class OpenedEngine: Sendable {
 
   func reopen() throws(BlobStorageError) {
     try engines.withLock { (engines) throws(BlobStorageError) in
-      // It may be closed, or fail as before.
+      // The engine may be closed already, or fail again.
       do throws(BlobStorageError) { try engine.close() } catch {}
       let engine = try opening()
       engines.append(engine)

@@ -4,7 +4,7 @@ import Synchronization
 /// A bounded number of threads for operations that wait for files. Callers are suspended instead of creating threads.
 ///
 /// The threads are its own. Dispatch has few beyond the number of cores, and Swift's tasks run on those too. Operations
-/// that wait for an object store that does not answer would block all tasks of the process.
+/// that wait for an unresponsive object store would block all tasks of the process there.
 final class OperationPool: Sendable {
   static let defaultWidth = 16
   /// The pool of all stores in folders. Each store in a bucket has its own, so that an unreachable object store delays
@@ -33,14 +33,14 @@ final class OperationPool: Sendable {
 
   /// Runs `body` on a thread of the pool while the caller's task is suspended.
   ///
-  /// If the task is cancelled while the call waits for a thread, the call throws `cancelled` at once. In a task that was
-  /// cancelled before, `body` runs and may throw that itself.
+  /// If the task is cancelled while the call waits for a thread, the call throws `cancelled` at once. If the task was
+  /// cancelled before, `body` runs and may throw `cancelled` itself.
   ///
   /// - Parameter mustRun: whether `body` runs in any case.
   func run<T: Sendable>(
     mustRun: Bool = false, _ body: @escaping @Sendable () throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {
-    // A continuation forgets the error's type: a result carries it across.
+    // A continuation does not keep the error's type, so a result carries it.
     let cancellation = CancellationFlag()
     let call = WaitingCall<Result<T, BlobStorageError>>()
     let mustRun = mustRun || Task.isCancelled
@@ -65,7 +65,7 @@ final class OperationPool: Sendable {
     return try result.get()
   }
 
-  /// A call until it begins or is cancelled: whichever comes first resumes it.
+  /// A call that waits for a thread. Its beginning or its cancellation resumes it, whichever comes first.
   private final class WaitingCall<Value: Sendable>: Sendable {
     private let continuation = Mutex<CheckedContinuation<Value, Never>?>(nil)
 
@@ -76,7 +76,7 @@ final class OperationPool: Sendable {
     func begin() -> CheckedContinuation<Value, Never>? { continuation.withLock { $0.take() } }
   }
 
-  /// Runs `job` when a thread is free; in the order of submission.
+  /// Runs `job` when a thread is free. Jobs begin in the order of submission.
   func submit(_ job: @escaping @Sendable () -> Void) {
     let needsThread = state.withLock { state in
       state.waiting.append(job)

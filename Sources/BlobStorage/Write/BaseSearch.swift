@@ -1,32 +1,32 @@
-/// Finds for a new chunk what to encode it against, and decides whether that is worth it.
+/// Finds bases for new chunks, and decides whether encoding against one is worth it.
 ///
-/// One hop only: a base is stored without a base, so that a read touches at most two chunks. What is compressed
-/// already costs no feature work. Format.md, "Chunk".
+/// A base never has a base itself, so a read touches at most two chunks. Compressed content costs no feature work.
+/// Format.md, "Chunk".
 struct BaseSearch: Sendable {
   /// A chunk that a new one may be encoded against.
   struct Base: Sendable {
     var digest: BlobDigest
     var row: ChunkRow
-    /// Nothing but its place speaks for it.
+    /// Only its position in the previous version suggests this chunk.
     var isGuess = false
   }
 
-  /// All that speaks for trying something with a chunk.
+  /// The bases found for a chunk.
   struct Found: Sendable {
     /// A similar chunk.
     var base: Base?
-    /// Another, for when the first is not similar enough.
+    /// Another base, tried if the first is not similar enough.
     var other: Base?
 
     var isEmpty: Bool { base == nil && other == nil }
 
-    /// Calls `body` with everything that the chunk's record may refer to.
+    /// Calls `body` with each base.
     func forEach(_ body: (Base) -> Void) {
       if let base { body(base) }
       if let other { body(other) }
     }
 
-    /// Forgets what `isKept` says no to.
+    /// Removes the bases for which `isKept` returns false.
     mutating func keep(
       where isKept: (Base) throws(BlobStorageError) -> Bool
     ) throws(BlobStorageError) {
@@ -35,8 +35,8 @@ struct BaseSearch: Sendable {
     }
   }
 
-  /// How guesses went in one batch of chunks: after four that were worth nothing, no more are tried, so that content
-  /// that has nothing to do with the version before costs little.
+  /// Counts failed guesses in one batch of chunks. After four in a row no more are tried, so that content unrelated to
+  /// the previous version costs little.
   struct Guesses {
     private static let failureCountMax = 4
     private var failureCount = 0
@@ -47,10 +47,10 @@ struct BaseSearch: Sendable {
     }
   }
 
-  /// If a base shrinks the chunk to less than this share of its expected length alone, encoding it alone is not tried.
+  /// If a base leaves at most this share of the chunk's expected length alone, encoding it alone is not tried.
   private static let sureShare = 0.45
-  /// A base is used if it leaves at most this share of the chunk encoded alone, because reading then costs two chunks.
-  /// A chunk stored alone can also be a good base of later versions.
+  /// A base is used if it leaves at most this share of the chunk encoded alone. Reading then costs two chunks, and a
+  /// chunk stored alone can be a base of later versions.
   private static let worthwhileShare = 0.5
 
   let codec: CodecChoice
@@ -61,40 +61,40 @@ struct BaseSearch: Sendable {
 
   private var isOn: Bool { usesSimilarity && codec.kind.takesBase }
 
-  /// The same for another codec.
+  /// The same search for another codec.
   func with(_ codec: CodecChoice) -> BaseSearch {
     BaseSearch(codec: codec, codecs: codecs, chunks: chunks, usesSimilarity: usesSimilarity)
   }
 
-  /// Whether chunks of a blob that begins like this are tried against others.
+  /// Whether chunks of a blob with this hint are tried against bases.
   func triesBases(_ hint: CompressibilityHint) -> Bool { isOn && hint == .unknown }
 
-  /// Whether a chunk is stored as it is, whatever the store has: it belongs to a compressed format and looks like noise.
+  /// Whether a chunk is stored unencoded in any case: its format is compressed already and its bytes look like noise.
   func storesAsIs(_ plain: RawSpan, hint: CompressibilityHint) -> Bool {
     hint == .alreadyCompressed && CompressibilityProbe.verdict(on: plain, hint: hint) == .noise
   }
 
-  /// Whether a chunk that has no base is joined with others untried: it looks like encoding pays.
+  /// Whether a chunk without a base is joined with others before it is encoded alone: its bytes look compressible.
   func joins(_ plain: RawSpan, hint: CompressibilityHint) -> Bool {
     codec.kind == .zstd && !plain.isEmpty && CompressibilityProbe.verdict(on: plain, hint: hint) == .encode
   }
 
-  /// The features of a chunk that may profit from a base; nil when it cannot.
+  /// The features of a chunk; nil if it is not tried against bases.
   func features(_ plain: RawSpan, hint: CompressibilityHint) -> SIMD3<UInt32>? {
     triesBases(hint) ? SuperFeatures.of(plain) : nil
   }
 
-  /// What to try for a chunk with these features, which the store does not know.
+  /// Finds the bases to try for a chunk that the store does not know.
   ///
-  /// - Parameter previous: a chunk of the version that the key has so far: tried first if it is all of it, else if
-  ///   what the features find is not similar enough.
+  /// - Parameter previous: a chunk of the key's current version. It is tried first if it is that whole version.
+  ///   Otherwise it is tried if the chunk that the features find is not similar enough.
   func find(
     for chunk: ChunkEntry, _ features: SIMD3<UInt32>?, previous: PreviousVersion.Candidate?,
     _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> Found {
     var found = Found()
     guard isOn, features != nil || previous != nil else { return found }
-    // A chunk that others are encoded against, and that was lost, must have no base.
+    // A lost chunk that others are encoded against must have no base when it is stored again.
     if try transaction.isBase(chunk.digest) { return found }
     if let previous, previous.isOnly { try find(for: chunk, like: previous, &found, transaction) }
     if found.base == nil, let features {
@@ -115,7 +115,7 @@ struct BaseSearch: Sendable {
     return found
   }
 
-  /// A chunk of the version before, or what that is encoded against.
+  /// Finds a chunk of the previous version, or its base if it has one.
   private func find(
     for chunk: ChunkEntry, like previous: PreviousVersion.Candidate, _ found: inout Found,
     _ transaction: ReadTransaction
@@ -132,7 +132,7 @@ struct BaseSearch: Sendable {
 // MARK: Encoding
 
 extension BaseSearch {
-  /// Encodes a chunk in the best of the ways that were found, or alone if none is worth it.
+  /// Encodes a chunk against the best of its bases, or alone if none is worth it.
   func encode(
     _ digest: BlobDigest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
     _ found: Found, _ guesses: inout Guesses
@@ -185,11 +185,11 @@ extension BaseSearch {
     return encoded
   }
 
-  /// The chunk encoded against a base; nil when that makes it no smaller, or the base cannot be read.
+  /// Encodes the chunk against a base. Returns nil if that makes it no smaller or the base cannot be read.
   private func encode(
     _ digest: BlobDigest, _ plain: RawSpan, hint: CompressibilityHint, against base: Base
   ) throws(BlobStorageError) -> EncodedChunk? {
-    // A base that cannot be read is none.
+    // An unreadable base counts as none.
     let found = try unlessCorrupted(
       try chunks.bytes(base.digest, keeps: chunks.cache.isWantedAgain(base.digest)))
     guard let baseBytes = found else { return nil }
@@ -207,7 +207,7 @@ extension BaseSearch {
 }
 
 extension EncodedChunk {
-  /// Stored bytes, and what the ref to the base takes.
+  /// Stored bytes, and those of the base's digest.
   fileprivate var byteCountWithBase: Int {
     storedByteCount + (record.base == nil ? 0 : BlobDigest.byteCount)
   }

@@ -1,15 +1,15 @@
 import Dispatch
 import Synchronization
 
-/// The digest of a blob whose bytes come in batches, worked out beside the pipeline: it must take them in order, and
-/// the thread that reads and cuts has enough to do.
+/// Computes the digest of a blob whose bytes arrive in batches. It hashes them in order on a thread of the pool,
+/// because the thread that reads and cuts is busy.
 struct BlobHasher {
-  /// Batches held for it before the caller waits: they are the pipeline's, which holds about as many.
+  /// Batches that may wait before ``update(_:)`` blocks. They stay in memory, as do about as many in the pipeline.
   private static let waitingCountMax = 2
 
   private let work: Work
   private let pool: WorkPool
-  /// Works here and now unless a thread of the pool has begun to.
+  /// Runs the work on the calling thread unless a thread of the pool has begun it.
   private var lendHand: @Sendable () -> Void = {}
 
   init(_ algorithm: BlobDigest.Algorithm, on pool: WorkPool) {
@@ -17,7 +17,7 @@ struct BlobHasher {
     self.pool = pool
   }
 
-  /// Takes the batch that follows.
+  /// Adds the next batch.
   mutating func update(_ batch: Cutter.Batch) {
     let (starts, waitingCount) = work.add(batch)
     if starts { lendHand = pool.run { [work] in work.run() } }
@@ -35,7 +35,7 @@ struct BlobHasher {
     work.running.wait()
   }
 
-  /// What waits to be hashed, by one thread at a time.
+  /// Holds the batches to hash. One thread at a time hashes them.
   private final class Work: Sendable {
     private struct State: Sendable {
       var waiting: [Cutter.Batch] = []
@@ -50,7 +50,7 @@ struct BlobHasher {
       stream = IOLock(DigestStream(algorithm))
     }
 
-    /// Returns whether it has to be run, and how many batches wait.
+    /// Returns whether the caller must start a run, and how many batches wait.
     func add(_ batch: Cutter.Batch) -> (starts: Bool, waitingCount: Int) {
       state.withLock { state in
         state.waiting.append(batch)

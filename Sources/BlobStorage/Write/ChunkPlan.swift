@@ -1,11 +1,11 @@
-/// What of a blob in memory has to be stored: its chunks, encoded unless the store seems to have them.
+/// The plan of a blob in memory: its chunks, encoded unless the store seems to have them.
 ///
-/// ``ChunkPlanner`` makes plans without a lock. Until a plan is appended the store may change, so the commit looks
+/// ``ChunkPlanner`` makes plans without a lock. The store may change before a plan is appended, so the commit looks
 /// everything up again.
 package struct ChunkPlan: Sendable {
   package struct Chunk: Sendable {
     package let digest: BlobDigest
-    /// Where it lies in the content.
+    /// Its position in the content.
     package let range: Range<Int>
     /// Nil if the store seems to have the chunk, or if it is to be joined with others.
     package let encoded: EncodedChunk?
@@ -21,12 +21,12 @@ package struct ChunkPlan: Sendable {
   /// How to encode a chunk that turns out to be missing.
   let hint: CompressibilityHint
   let codec: CodecChoice
-  /// Whether the planner has looked the chunks up, and synced the packs of those that it found.
+  /// Whether the planner has looked the chunks up and secured the packs of those that it found.
   let isLookedUp: Bool
   /// Where the store has a manifest that names the same chunks, if it has one.
   var manifestPlace: Place?
 
-  /// The most that its records can add to a pack, and to the pack's footer.
+  /// The most bytes that its records can add to a pack and to the pack's footer.
   var packByteCountMax: Int {
     func ofChunk(_ storedByteCount: Int) -> Int {
       RecordHeader.packByteCountMax(
@@ -34,7 +34,7 @@ package struct ChunkPlan: Sendable {
     }
     let records = chunks.reduce(0) { sum, chunk in
       guard let encoded = chunk.encoded else { return sum + ofChunk(chunk.range.count) }
-      // One whose base is gone by then is encoded anew.
+      // A chunk whose base is gone by then is encoded anew.
       let own =
         encoded.record.base == nil
         ? encoded.storedByteCount : max(encoded.storedByteCount, chunk.range.count)
@@ -47,7 +47,7 @@ package struct ChunkPlan: Sendable {
 }
 
 extension ChunkPlan {
-  /// What appending a plan came to.
+  /// The result of appending a plan.
   struct Added {
     /// Plain bytes of the chunks that the store lacked.
     var newByteCount: Int64 = 0
@@ -59,7 +59,7 @@ extension ChunkPlan {
 /// A chunk's record and its payload.
 package struct EncodedChunk: Sendable {
   package var record: ChunkRecord
-  /// Nil when the stored bytes are the plain ones.
+  /// Nil if the stored bytes are the plain ones.
   package var stored: [UInt8]?
 
   package init(record: ChunkRecord, stored: [UInt8]? = nil) {

@@ -1,16 +1,17 @@
-/// Works out what of some bytes has to be stored: cuts them, names the chunks, looks them up, chooses what to encode
-/// the new ones against, and encodes them.
+/// Plans what a put stores: cuts bytes into chunks, names the chunks, looks them up, finds bases for new ones, and
+/// encodes them.
 ///
-/// Holds no lock, and may be used by several threads. A chunk that was found may be gone when it is counted on. Content
-/// in memory is looked up again by the commit (``ChunkPlan/append(_:to:by:)``); what streams in is protected by leases.
+/// Holds no lock; several threads may use it. A chunk that it found may be gone before a record refers to it. So the
+/// commit looks content in memory up again (``WriterSession/Commit/append(_:_:by:joined:)``), and leases protect the
+/// chunks of streams.
 package final class ChunkPlanner: Sendable {
-  /// What is done so that found chunks can be counted on.
+  /// How found chunks are protected so that records may refer to them.
   package enum Assurance: Sendable {
-    /// Nothing: the plan is for counting.
+    /// Not at all: the plan is for counting.
     case none
-    /// Packs are forced to the medium. A commit looks everything up again.
+    /// The planner makes their packs durable. A commit looks everything up again.
     case commit
-    /// Packs are forced to the medium, and leases hold what was found. Chunks that are pending count as there.
+    /// The planner makes their packs durable and leases them. Pending chunks count as found.
     case leases
   }
 
@@ -18,12 +19,12 @@ package final class ChunkPlanner: Sendable {
   private struct Job {
     var hint: CompressibilityHint
     var assurance: Assurance
-    /// Whose current version is to be tried, if that is not known yet.
+    /// The key whose current version to try, if that is not known yet.
     var key: [UInt8]?
     var version: PreviousVersion?
     /// Where the bytes begin in their blob.
     var start: Int64 = 0
-    /// They are all of their blob, in one chunk.
+    /// Whether the bytes are a whole blob of one chunk.
     var isOnly = false
   }
 
@@ -34,7 +35,7 @@ package final class ChunkPlanner: Sendable {
     let digest: BlobDigest
     let range: Range<Int>
     var standing = Standing.missing
-    /// The store does not know the chunk at all, so that it may have a base.
+    /// The store does not know the chunk at all, so it may have a base.
     var isUnknown = false
     var features: SIMD3<UInt32>?
     var previous: PreviousVersion.Candidate?
@@ -51,7 +52,7 @@ package final class ChunkPlanner: Sendable {
   let algorithm: BlobDigest.Algorithm
   private let search: BaseSearch
 
-  /// - Parameter search: also says by which codec chunks are encoded.
+  /// - Parameter search: also has the codec of new chunks.
   init(
     catalog: Catalog, writer: WriterSession, leases: LeaseFile, blobs: BlobSource, sizes: ChunkSizes,
     algorithm: BlobDigest.Algorithm, search: BaseSearch
@@ -65,23 +66,23 @@ package final class ChunkPlanner: Sendable {
     self.search = search
   }
 
-  /// By which codec chunks are encoded.
+  /// The codec of new chunks.
   var codec: CodecChoice { search.codec }
 
-  /// The same for another codec.
+  /// The same planner for another codec.
   func with(_ codec: CodecChoice) -> ChunkPlanner {
     ChunkPlanner(
       catalog: catalog, writer: writer, leases: leases, blobs: blobs, sizes: sizes, algorithm: algorithm,
       search: search.with(codec))
   }
 
-  /// Plans a blob that is in memory whole.
+  /// Plans a blob that is in memory as a whole.
   ///
   /// - Parameters:
-  ///   - key: where the blob will go. The key's current version may be similar.
-  ///   - looksUp: whether chunks are looked up in any case. If not, a small blob that is compressed already takes no
+  ///   - key: the blob's key. The key's current version may be similar.
+  ///   - looksUp: whether to look chunks up in any case. If false, a small blob that is compressed already takes no
   ///     view, and appending the plan may throw `needsLookup`.
-  ///   - joins: whether new chunks without a base are left to be joined with others, and not encoded.
+  ///   - joins: whether to leave new chunks without a base unencoded, to be joined with others.
   /// - Complexity: one view of the catalog for a blob of one chunk, unless the current version has several.
   package func plan(
     _ bytes: RawSpan, key: [UInt8], looksUp: Bool = true, joins: Bool = false
@@ -119,12 +120,12 @@ package final class ChunkPlanner: Sendable {
     return plan
   }
 
-  /// Plans a part of a blob, and calls `body` with one chunk after the other: only one at a time is held encoded.
+  /// Plans a part of a blob. Calls `body` with one chunk after another, so that only one is held encoded.
   ///
   /// - Parameters:
-  ///   - previous: what the blob's key holds so far.
-  ///   - joins: whether new chunks without a base are left to be joined, and not encoded.
-  /// - Returns: a lease of what the chunks share and are encoded against, with ``Assurance/leases`` only.
+  ///   - previous: the current version of the blob's key.
+  ///   - joins: whether to leave new chunks without a base unencoded, to be joined with others.
+  /// - Returns: with ``Assurance/leases``, a lease of the shared chunks and the bases, if there are any.
   package func plan(
     _ batch: Cutter.Batch, previous: PreviousVersion?, _ assurance: Assurance, joins: Bool = false,
     _ body: (ChunkPlan.Chunk, _ plain: RawSpan) throws(BlobStorageError) -> Void
@@ -151,7 +152,7 @@ package final class ChunkPlanner: Sendable {
     return hold
   }
 
-  /// Which of these chunks the store lacks, and a lease of the others.
+  /// Returns the chunks that the store lacks, and a lease of the others.
   package func share(
     _ digests: [BlobDigest]
   ) throws(BlobStorageError) -> (missing: [BlobDigest], hold: LeaseFile.Hold?) {
@@ -159,13 +160,13 @@ package final class ChunkPlanner: Sendable {
     var drafts = try digests.mapped { (digest) throws(BlobStorageError) in
       Draft(digest: digest, range: 0..<0)
     }
-    // Nothing is going to be encoded.
+    // Nothing is encoded, so no bases are needed.
     let job = Job(hint: .alreadyCompressed, assurance: .leases)
     let hold = try find(&drafts, in: RawSpan(), job)
     return (drafts.filter { $0.standing == .missing }.map(\.digest), hold)
   }
 
-  /// What a key holds so far, if chunks are tried against others at all.
+  /// The key's current version as a source of bases; nil if there is none, it cannot be read, or no bases are tried.
   package func previousVersion(of key: [UInt8]) throws(BlobStorageError) -> PreviousVersion? {
     guard search.triesBases(.unknown) else { return nil }
     let digest = try catalog.read { (view) throws(BlobStorageError) in try currentDigest(of: key, view) }
@@ -192,7 +193,7 @@ package final class ChunkPlanner: Sendable {
 extension ChunkPlanner {
   private func ranges(_ bytes: RawSpan) -> OneOrMore<Range<Int>> {
     let whole = OneOrMore(0..<bytes.byteCount)
-    // Nothing is cut before the least length of a chunk, and an empty blob is one chunk of no bytes.
+    // A chunk has at least the minimum length, unless it is the last. The empty blob is one chunk of no bytes.
     if bytes.byteCount <= sizes.minimum { return whole }
     var chunker = BlobChunker(sizes: sizes)
     return OneOrMore(contentsOf: bytes.withUnsafeBytes { chunker.chunks(in: $0, isAtEnd: true) }) ?? whole
@@ -230,7 +231,7 @@ extension ChunkPlanner {
 // MARK: Finding
 
 extension ChunkPlanner {
-  /// Finds out which chunks the store has, and what to encode the others against.
+  /// Looks the chunks up, and finds bases for those that the store lacks.
   private func find(
     _ drafts: inout Drafts, in bytes: RawSpan, _ job: Job
   ) throws(BlobStorageError) -> LeaseFile.Hold? {
@@ -240,10 +241,10 @@ extension ChunkPlanner {
       for index in drafts.indices { try lookUp(&drafts[index], job, view, &unsynced) }
       guard search.triesBases(job.hint), drafts.contains(where: { $0.isUnknown }) else { return true }
       if let key = job.key { current = try currentDigest(of: key, view) }
-      // The features of many chunks would keep the view for long.
+      // Computing the features of many chunks would keep the view open for long.
       guard drafts.count == 1, job.version == nil else { return false }
       if let current {
-        // A version that is not a chunk has a manifest, which is not read inside of a view.
+        // A version of several chunks has a manifest, which is not read inside a view.
         guard let row = try view.chunkRow(current), !row.isSuspect else { return false }
         drafts.head.previous =
           row.plainByteCount > 0
@@ -265,7 +266,7 @@ extension ChunkPlanner {
         drafts[index].features = features(drafts[index], bytes, job.hint)
       }
       try catalog.read { (view) throws(BlobStorageError) in
-        // Another process may have stored some meanwhile. A chunk must not be found as its own base.
+        // Another process may have stored some chunks meanwhile. A chunk must not become its own base.
         for index in drafts.indices where drafts[index].isUnknown {
           try lookUp(&drafts[index], job, view, &unsynced)
         }
@@ -308,7 +309,7 @@ extension ChunkPlanner {
     }
   }
 
-  /// Whether a record may refer to the chunk once the packs that are added to `unsynced` are on the medium.
+  /// Whether a record may refer to the chunk once the packs added to `unsynced` are durable.
   private func canShare(
     _ row: ChunkRow, _ view: ReadTransaction, _ unsynced: inout Set<PackName>
   ) throws(BlobStorageError) -> Bool {
@@ -316,14 +317,14 @@ extension ChunkPlanner {
     var places = [row.place]
     if let base = row.base, let baseRow = try view.chunkRow(base) { places.append(baseRow.place) }
     for place in places where !(try writer.canRefer(to: place, view)) {
-      // What others have not published yet is not waited for.
+      // The planner does not wait for what other processes have not published.
       guard try writer.stays(at: place, view) else { return false }
       if let pack = try view.packRow(place.pack) { unsynced.insert(pack.name) }
     }
     return true
   }
 
-  /// Leases what was found, and then looks it up again: what is gone by now counts as missing.
+  /// Leases what was found, and then looks it up again. Chunks that are gone by then count as missing.
   private func hold(_ drafts: inout Drafts) throws(BlobStorageError) -> LeaseFile.Hold? {
     var held: [LeaseSlot] = []
     for draft in drafts {

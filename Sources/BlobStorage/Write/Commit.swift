@@ -1,26 +1,25 @@
 extension WriterSession {
-  /// One commit under way: what it reads of the catalog, and the way to append to the pack.
+  /// One commit in progress: its view of the catalog, and its access to the pack.
   ///
-  /// Refs and drops are held back to the end and become one record of the pack, so that a crash leaves all of them or
-  /// none.
+  /// It collects refs and drops and appends them at the end as one record, so that a crash leaves all of them or none.
   ///
-  /// It has the open packs while the append lock is held, and cannot be copied: it ends with the lock.
+  /// It has the open packs while the append lock is held. It cannot be copied and ends with the lock.
   package struct Commit: ~Copyable {
     package let transaction: ReadTransaction
     let session: WriterSession
-    /// Which attempt this is, as ``PendingRecords`` counts.
+    /// The number of this attempt in ``PendingRecords``.
     private let attempt: UInt64
     var packs = OpenPacks()
-    /// Whether a sync follows before the caller's operation returns.
+    /// Whether the caller's operation syncs before it returns.
     var isPromised = false
     private var deferred: [CommitRecord.Entry] = []
-    /// The first key that got a version. It is held apart, so that a commit of one key makes no table.
+    /// The first key that got a version. Kept apart, so that a commit of one key makes no table.
     private var first: (key: [UInt8], version: Stamp)?
     /// The last versions of the other keys.
     private var lastVersions: [[UInt8]: Stamp] = [:]
     private var byteCount = 0
     private var listedByteCount = 0
-    /// Holds on keys; nil before they are needed.
+    /// Holds on keys; nil until they are needed.
     fileprivate var holds: [KeyHold]?
 
     init(transaction: ReadTransaction, session: WriterSession, attempt: UInt64) {
@@ -29,13 +28,13 @@ extension WriterSession {
       self.attempt = attempt
     }
 
-    /// The next stamp of the clock: later than any in the store that is not far ahead of the present, and later than
-    /// `other`, which may be.
+    /// Returns the next stamp of the clock. It is later than every stamp of the store that is not far ahead of the
+    /// present, and later than `other` in any case.
     package mutating func stamp(after other: Stamp = .none) throws(BlobStorageError) -> Stamp {
       let last =
         session.weaknesses.contains(.clockFollowsWall) ? 0 : max(try transaction.clock(), packs.lastTime)
       var time = Stamp.timeAfter(last, wallClock: session.clock.now())
-      // The clock may have reached stamps that were given out ahead of it.
+      // The clock may have reached stamps that were issued ahead of it.
       for given in packs.timesAhead where given.contains(time) { time = given.upperBound + 1 }
       guard time < Stamp.timeMax else {
         throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
@@ -47,7 +46,7 @@ extension WriterSession {
       return Stamp(time: time, writer: session.writerID)
     }
 
-    /// A stamp for a key whose newest version the clock does not follow. It leaves the clock as it is.
+    /// Returns a stamp later than `other`, which the clock does not follow. Leaves the clock as it is.
     private mutating func stamp(farAfter other: Stamp) throws(BlobStorageError) -> Stamp {
       let last = packs.timesAhead.last
       let time = max(other.time, last?.upperBound ?? 0) + 1
@@ -68,7 +67,7 @@ extension WriterSession {
     /// Milliseconds since 1970 by the wall clock.
     package var wallTime: UInt64 { session.clock.now() }
 
-    /// Drops versions of a key, in as many records as that takes.
+    /// Drops versions of a key, in as many records as necessary.
     package mutating func drop(_ versions: [Stamp], of key: [UInt8]) throws(BlobStorageError) {
       for start in stride(from: 0, to: versions.count, by: BlobLimits.dropVersionCountMax) {
         let part = Array(versions[start..<min(start + BlobLimits.dropVersionCountMax, versions.count)])
@@ -78,8 +77,9 @@ extension WriterSession {
 
     /// Appends a record as part of the commit.
     ///
-    /// - Returns: bytes that it adds to the pack; of a ref or drop, which shares a record with others, about.
-    /// - Throws: `limitExceeded` when the commit would become too long for a pack.
+    /// - Returns: bytes that it adds to the pack; for a ref or drop an estimate, because it shares a record with
+    ///   others.
+    /// - Throws: `limitExceeded` if the commit would become too long for a pack.
     @discardableResult
     package mutating func append(
       _ content: PackRecord.Content,
@@ -88,7 +88,7 @@ extension WriterSession {
       guard let entry = content.entry else {
         if session.locked({ $0.pending.has(content, in: attempt) }) { return 0 }
         let added = try session.append(content, payload: payload, to: &packs)
-        // Nothing was added of what is pending.
+        // A pending record adds nothing.
         if added > 0 { try count(added, listed: added - payload.byteCount) }
         return added
       }
@@ -109,7 +109,7 @@ extension WriterSession {
       return added
     }
 
-    /// Appends a frame as part of the commit. Returns bytes that it adds to the pack.
+    /// Appends a frame as part of the commit. Returns the bytes that it adds to the pack.
     mutating func append(
       _ frame: FrameRecord, payload: RawSpan
     ) throws(BlobStorageError) -> Int {
@@ -130,7 +130,7 @@ extension WriterSession {
       }
     }
 
-    /// Appends what was held back and hands all packs to the system.
+    /// Appends the collected refs and drops, and flushes all packs to the system.
     mutating func finishAppending() throws(BlobStorageError) {
       if deferred.isEmpty {
         packs.writer?.endCommit()
@@ -147,7 +147,7 @@ extension WriterSession {
       return lastVersions.isEmpty ? nil : lastVersions[key]
     }
 
-    /// Throws why, if records that were appended since there were `lossCount` losses may have been lost.
+    /// Throws the cause if the session has lost records since its loss count was `lossCount`.
     package func checkNothingLost(since lossCount: Int) throws(BlobStorageError) {
       let (count, cause) = session.locked { ($0.lossCount, $0.lossCause) }
       guard count != lossCount else { return }
@@ -166,7 +166,7 @@ extension WriterSession {
       try session.stays(at: place, transaction)
     }
 
-    /// Bytes that the pack under way can still take without asking for space.
+    /// Bytes that fit into the space reserved for the current pack.
     package var roomByteCount: Int64 {
       guard let writer = packs.writer else { return 0 }
       return max(0, writer.reservedByteCount - writer.byteCount)
@@ -183,13 +183,13 @@ extension WriterSession {
 extension WriterSession.Commit {
   /// Appends the ref that makes a blob the current version of a key.
   ///
-  /// - Parameter created: when the bytes were put, if not now.
+  /// - Parameter created: when the bytes were put; nil for now.
   /// - Throws: `conditionFailed` when the options' condition does not hold.
   mutating func appendRef(
     _ key: [UInt8], _ digest: BlobDigest, _ byteCount: Int64, _ options: RefOptions, created: UInt64? = nil
   ) throws(BlobStorageError) -> (BlobVersion, Int) {
     try transaction.check(options.condition, on: key)
-    // The two newest versions of the key: the new one has to be newer than those that stay.
+    // The two newest versions of the key: the new one must be newer than those that stay.
     var (newest, second) = (Stamp.none, Stamp.none)
     if let name = try transaction.nameRow(key) {
       try transaction.forEachVersion(of: name) { version in
@@ -218,7 +218,7 @@ extension WriterSession.Commit {
     return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)
   }
 
-  /// Whether what a key has may not be dropped. What is replaced is archived then.
+  /// Whether a hold keeps the key's versions from being dropped. A replaced version is then archived.
   private mutating func isHeld(_ key: [UInt8]) throws(BlobStorageError) -> Bool {
     if InternalKey.isInternal(key) { return false }
     let holds: [KeyHold]
@@ -227,11 +227,10 @@ extension WriterSession.Commit {
     return try transaction.hold(on: key, among: holds) != nil
   }
 
-  /// Gives a version that is about to be replaced to an internal key. gc reads internal keys after all others, so it sees
-  /// the version under one of the two.
+  /// Adds an internal key for a version that is about to be replaced. gc reads internal keys after all others, so it
+  /// sees the version under one of the two keys.
   ///
-  /// - Returns: false if that cannot be, because the key is too long or a power cut may take the version: then it has to be
-  ///   archived.
+  /// - Returns: false if the key is too long, or if a power cut may destroy the version. The caller then archives it.
   private mutating func keepReplaced(_ stamp: Stamp, of key: [UInt8]) throws(BlobStorageError) -> Bool {
     guard let name = try transaction.nameRow(key), let row = try transaction.versionRow(of: name, stamp),
       !row.digest.isUnknown
@@ -247,7 +246,8 @@ extension WriterSession.Commit {
     return true
   }
 
-  /// Drops all versions of a key but the youngest `count`. With none left, those that imports have replaced go as well.
+  /// Drops all versions of a key but the youngest `count`. If none is left, also drops those that imports have
+  /// replaced.
   ///
   /// Versions that another process has not published, and never may, are neither counted nor dropped, unless none is
   /// kept.
@@ -284,15 +284,15 @@ extension WriterSession.Commit {
 extension WriterSession.Commit {
   /// Appends what the store lacks of a planned blob: chunks, and the manifest that lists them.
   ///
-  /// What the plan counts on is looked up again in the commit's view. So nothing that gc has removed meanwhile is
-  /// counted on, and H2 needs no lease.
+  /// The commit looks up again in its own view what the plan found. So it relies on nothing that gc has removed
+  /// meanwhile, and H2 needs no lease.
   ///
   /// - Parameters:
   ///   - bytes: the content that was planned.
-  ///   - joined: bytes of chunks that this commit has stored together with others, and that count for the first plan
-  ///     that has them.
-  /// - Throws: `needsLookup` if a chunk that was not looked up could be shared once its pack is synced. Then nothing was
-  ///   appended.
+  ///   - joined: stored bytes of chunks that this commit has already appended in groups. They count for the first plan
+  ///     that has the chunk.
+  /// - Throws: `needsLookup` if a chunk that was not looked up could be shared once its pack is synced. Nothing was
+  ///   appended then.
   mutating func append(
     _ plan: ChunkPlan, _ bytes: RawSpan, by codecs: CodecPool, joined: inout [BlobDigest: Int]
   ) throws(BlobStorageError) -> ChunkPlan.Added {
@@ -335,7 +335,7 @@ extension WriterSession.Commit {
   package mutating func appendManifest(
     of layout: BlobLayout, unless isSame: (Place) -> Bool
   ) throws(BlobStorageError) -> Int {
-    // A blob of one chunk has no manifest, an empty one no list.
+    // A blob of one chunk and the empty blob have no manifest.
     guard layout.chunkCount > 1 else { return 0 }
     if let row = try transaction.manifestToShare(layout.digest), isSame(row.place),
       try canRefer(to: row.place)
@@ -346,7 +346,8 @@ extension WriterSession.Commit {
     return try append(.manifest(record), payload: payload.span.bytes)
   }
 
-  /// Whether this commit may refer to the chunk: found, trusted, and on the medium or before it in its own pack.
+  /// Whether this commit may refer to the chunk: it is found, trusted, and on the medium or earlier in the commit's own
+  /// pack.
   func canShare(_ digest: BlobDigest, isLookedUp: Bool) throws(BlobStorageError) -> Bool {
     if trustsCondemnedPacks { return try transaction.chunkRow(digest) != nil }
     guard let row = try transaction.chunkToShare(digest) else { return false }
@@ -360,9 +361,9 @@ extension WriterSession.Commit {
     return false
   }
 
-  /// Appends small chunks together, those that are not there yet.
+  /// Appends those of the small chunks that the store lacks, in one frame if that takes fewer bytes.
   ///
-  /// - Returns: the bytes that each takes.
+  /// - Returns: the stored bytes of each appended chunk.
   mutating func append(
     _ group: JoinedChunks, by choice: CodecChoice, _ codecs: CodecPool
   ) throws(BlobStorageError) -> [BlobDigest: Int] {
@@ -388,7 +389,7 @@ extension WriterSession.Commit {
     return added
   }
 
-  /// Checks that chunks are there which leases should have kept.
+  /// Checks that the store still has chunks that leases protect.
   ///
   /// - Parameter remedy: what the caller can do about a chunk that is gone.
   package func check(_ digests: some Sequence<BlobDigest>, remedy: String) throws(BlobStorageError) {
@@ -399,7 +400,7 @@ extension WriterSession.Commit {
     }
   }
 
-  /// Whether the base of an encoded chunk, if it has one, can still be counted on.
+  /// Whether the commit may rely on the base of an encoded chunk, if it has one.
   func canUseBase(of record: ChunkRecord) throws(BlobStorageError) -> Bool {
     guard let base = record.base else { return true }
     guard try transaction.chunkRow(record.digest) == nil, try !transaction.isBase(record.digest),

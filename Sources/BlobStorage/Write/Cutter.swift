@@ -1,15 +1,15 @@
-/// Reads content into batches that end with a chunk.
+/// Reads content into batches of whole chunks.
 package struct Cutter {
-  /// Whole chunks that follow each other.
+  /// Consecutive whole chunks.
   package struct Batch: Sendable {
     private let memory: BatchMemory
     package var bytes: [UInt8] { memory.bytes }
-    /// One at least.
+    /// At least one.
     package var chunks: [Range<Int>]
     var hint: CompressibilityHint
     /// Where the bytes begin in their blob.
     var start: Int64 = 0
-    /// They are all of their blob.
+    /// Whether they are the whole blob.
     var isWhole = false
 
     fileprivate init(
@@ -19,7 +19,7 @@ package struct Cutter {
       (self.chunks, self.hint, self.start, self.isWhole) = (chunks, hint, start, isWhole)
     }
 
-    /// Bytes that were cut already.
+    /// A batch of bytes that were cut already.
     init(bytes: [UInt8], chunks: [Range<Int>], hint: CompressibilityHint) {
       self.init(BatchMemory(bytes), chunks: chunks, hint: hint, start: 0, isWhole: false)
     }
@@ -27,9 +27,10 @@ package struct Cutter {
 
   private var chunker: BlobChunker
   private let batchByteCount: Int
-  /// Bytes of the chunk under way, carried over to the next batch, and those that the chunker has not decided on.
+  /// Bytes carried over to the next batch: those of the unfinished chunk, and those that the chunker has not decided
+  /// on.
   private var carried: [UInt8] = []
-  /// All has been read: there is no other batch.
+  /// Whether all has been read: there is no other batch.
   private var isAtEnd = false
   private var isFirst = true
   /// Where the next batch begins.
@@ -44,13 +45,13 @@ package struct Cutter {
     carriedCountMax = sizes.maximum + BlobChunker.heldByteCountMax
   }
 
-  /// The next whole chunks, or nil at the content's end.
+  /// Reads the next whole chunks. Returns nil at the content's end.
   package mutating func next(
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) -> Batch? {
     if isAtEnd { return nil }
     let carriedCount = carried.count
-    // So that there is a chunk in it, whatever is held back.
+    // Enough for one whole chunk, however many bytes are carried over.
     let capacity = carriedCount + max(batchByteCount, carriedCountMax)
     var bytes = pool.removeAny()
     // The most that any batch needs.
@@ -78,15 +79,14 @@ package struct Cutter {
   }
 }
 
-/// The bytes of a batch, whose memory the next batches use again.
-///
-/// Otherwise the C library keeps more and more of it (``FreedMemory``).
+/// The bytes of a batch. Later batches reuse its memory, because the C library would keep more and more of it
+/// (``FreedMemory``).
 private final class BatchMemory: Sendable {
-  /// What is free.
+  /// The free arrays.
   final class Pool: Sendable {
     private let free = IOLock<[[UInt8]]>([])
 
-    /// An array with any bytes, or an empty one.
+    /// An array with arbitrary bytes, or an empty one.
     func removeAny() -> [UInt8] { free.withLock { $0.popLast() } ?? [] }
 
     func add(_ bytes: [UInt8]) {

@@ -1,12 +1,12 @@
-/// Small chunks that arrived together, and the frame that holds them if that takes fewer bytes.
+/// Small chunks that arrived together, with a frame of them if that takes fewer bytes.
 package struct JoinedChunks: Sendable {
-  /// A chunk among others.
+  /// A chunk of the group.
   struct Member: Sendable {
     var digest: BlobDigest
-    /// Where it lies in the plain bytes.
+    /// Its position in the plain bytes.
     var range: Range<Int>
     var features: SIMD3<UInt32>?
-    /// The chunk on its own, if it was encoded.
+    /// The chunk encoded alone, if that was done.
     var alone: EncodedChunk?
   }
 
@@ -22,7 +22,7 @@ package struct JoinedChunks: Sendable {
 
   fileprivate init() {}
 
-  /// Encodes the frame.
+  /// Encodes the frame, and keeps it if it takes fewer bytes than records of their own.
   fileprivate mutating func encode(by choice: CodecChoice, _ codecs: CodecPool) throws(BlobStorageError) {
     guard choice.kind == .zstd, members.count >= FrameRecord.memberCountMin else {
       for index in members.indices { members[index].alone = try alone(members[index], by: choice, codecs) }
@@ -50,9 +50,9 @@ package struct JoinedChunks: Sendable {
         codecNumber: 0, plainByteCount: count, hasBase: false, hasFeatures: false), payloadByteCount: count)
   }
 
-  /// What to append.
+  /// Returns the records to append.
   ///
-  /// - Parameter isThere: which chunks need not be stored any more.
+  /// - Parameter isThere: whether a chunk need not be stored any more.
   package func parts(
     by choice: CodecChoice, _ codecs: CodecPool,
     except isThere: (BlobDigest) throws(BlobStorageError) -> Bool
@@ -74,7 +74,7 @@ package struct JoinedChunks: Sendable {
     return parts
   }
 
-  /// A member on its own.
+  /// Encodes a member alone.
   private func alone(
     _ member: Member, by choice: CodecChoice, _ codecs: CodecPool
   ) throws(BlobStorageError) -> EncodedChunk {
@@ -96,11 +96,11 @@ package struct JoinedChunks: Sendable {
 
 /// Joins small chunks into frames of bounded length.
 ///
-/// Each group is encoded as soon as it is full. So a thread can do that before the commit that appends it.
+/// Encodes each group as soon as it is full, so a thread can do that before the commit that appends it.
 package struct FrameBuilder: ~Copyable {
-  /// Plain bytes of a frame of small blobs: what reading one of them costs at most.
+  /// The most plain bytes of a frame of small blobs. Reading one of them decodes no more.
   package static let plainByteCountMax = 256 << 10
-  /// Plain bytes of a frame of chunks that follow each other in one blob, and of frames that were encoded harder.
+  /// The most plain bytes of a frame of consecutive chunks of one blob, or of a recompressed frame.
   package static let longPlainByteCountMax = BlobLimits.frameByteCountMax
 
   private let choice: CodecChoice
@@ -117,21 +117,20 @@ package struct FrameBuilder: ~Copyable {
     self.plainByteCountMax = plainByteCountMax
   }
 
-  /// Whether a chunk that would be stored like this had better be joined with others. What is noise, or is encoded against
-  /// another chunk, is not.
+  /// Whether to join a chunk that would be stored like this. Noise and chunks with a base are not joined.
   package static func canJoin(_ record: ChunkRecord) -> Bool {
     guard record.plainByteCount > 0, record.base == nil else { return false }
     return record.codecNumber == CodecKind.zstd.rawValue
       || record.plainByteCount < ChunkEncoder.plainByteCountMin
   }
 
-  /// Whether a planned chunk is stored anew, and had better be joined with others.
+  /// Whether a planned chunk is new and should be joined with others.
   package static func canJoin(_ chunk: ChunkPlan.Chunk) -> Bool {
     chunk.isToBeJoined || chunk.encoded.map { canJoin($0.record) } ?? false
   }
 
-  /// Adds a chunk, which is not empty: no reader accepts a frame with an empty member. Returns a group that had no more room
-  /// for it.
+  /// Adds a chunk, which must not be empty: readers reject a frame with an empty member. Returns the group before it if
+  /// that had no room for the chunk.
   package mutating func add(
     _ digest: BlobDigest, _ plain: RawSpan, features: SIMD3<UInt32>?, alone: EncodedChunk? = nil
   ) throws(BlobStorageError) -> JoinedChunks? {

@@ -1,6 +1,6 @@
-/// Gathers the chunks of a blob into lists, so that what is in memory stays small.
+/// Collects the chunks of a blob into lists, so that it holds little in memory.
 struct ManifestBuilder {
-  /// A full list, to be stored as a chunk.
+  /// A full list, which is stored as a chunk.
   struct List {
     var bytes: [UInt8]
     var chunkCount: Int
@@ -18,7 +18,7 @@ struct ManifestBuilder {
     chunkCount += 1
   }
 
-  /// Removes a full list of entries, if there is one.
+  /// Removes and returns a full list of entries, if there is one.
   mutating func removeFullList() -> List? {
     // One more than a list holds: a blob of exactly that many chunks needs no lists.
     guard entries.count > ManifestRecord.listedCountTarget else { return nil }
@@ -42,7 +42,7 @@ struct ManifestBuilder {
       ]
   }
 
-  /// Which chunks the blob is made of; every list but the last was stored.
+  /// The layout of the blob. If it has lists, all of them were stored.
   func layout(_ digest: BlobDigest) throws(BlobStorageError) -> BlobLayout {
     if let lists {
       try BlobLayout(digest: digest, lists: lists)

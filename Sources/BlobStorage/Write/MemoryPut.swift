@@ -1,7 +1,7 @@
 import Foundation
 
-/// Puts blobs that are in memory: plans them without a lock, then checks them and makes them visible in one commit.
-/// Durability is left to the caller.
+/// Puts blobs that are in memory: plans them without a lock, then checks them and makes them visible in one commit. The
+/// caller makes them durable.
 package struct MemoryPut: Sendable {
   /// Longer content is streamed.
   package static let byteCountMax = 1 << 20
@@ -16,7 +16,7 @@ package struct MemoryPut: Sendable {
     let data: Data
     package let ref: RefOptions
 
-    /// The most that its records can add to a pack, and to the pack's footer.
+    /// The most bytes that its records can add to a pack and to the pack's footer.
     package var packByteCountMax: Int {
       plan.packByteCountMax
         + RefRecord.packByteCountMax(keyByteCount: key.count, metadataByteCount: ref.metadata.count)
@@ -25,7 +25,7 @@ package struct MemoryPut: Sendable {
 
   // MARK: Planning
 
-  /// Plans what is put for one item of several; its metadata stands in for that of the options.
+  /// Plans one item of a batch. Its metadata and media type replace those of the options.
   func prepare(_ key: [UInt8], _ item: PutItem, _ options: PutOptions) throws(BlobStorageError) -> Item {
     guard item.data.count <= Self.byteCountMax * 16 else {
       throw BlobStorageError(
@@ -38,9 +38,9 @@ package struct MemoryPut: Sendable {
     return try prepare(key, item.data, options)
   }
 
-  /// Plans what is put, without a lock.
+  /// Plans a put, without a lock.
   ///
-  /// - Throws: `limitExceeded` for metadata that are too long.
+  /// - Throws: `invalidArgument` for a bad media type, `limitExceeded` for metadata that are too long.
   package func prepare(
     _ key: [UInt8], _ data: Data, _ options: PutOptions, looksUp: Bool = true, joins: Bool = false
   ) throws(BlobStorageError) -> Item {
@@ -55,7 +55,7 @@ package struct MemoryPut: Sendable {
     return planner.with(try CodecChoice(kind))
   }
 
-  /// - Throws: `invalidArgument` for what is no media type, `limitExceeded` for metadata that are too long.
+  /// - Throws: `invalidArgument` for a bad media type, `limitExceeded` for metadata that are too long.
   static func check(_ options: PutOptions) throws(BlobStorageError) {
     if let type = options.mediaType, !StoredMetadata.isMediaType(type) {
       throw BlobStorageError(
@@ -71,7 +71,7 @@ package struct MemoryPut: Sendable {
     }
   }
 
-  /// Joins new chunks of blobs whose keys end alike, so that they are stored together. Each chunk is among them once.
+  /// Joins the new chunks of blobs, ordered by the file extensions of their keys. Includes each chunk once.
   ///
   /// - Parameter kind: the codec; nil for the store's.
   package func joined(_ items: [Item], by kind: CodecKind?) throws(BlobStorageError) -> [JoinedChunks] {
@@ -98,7 +98,7 @@ package struct MemoryPut: Sendable {
     return groups
   }
 
-  /// What stands behind the last dot of a key's last part.
+  /// The file extension of a key, without the dot; empty if it has none.
   private static func suffix(of key: [UInt8]) -> ArraySlice<UInt8> {
     guard let end = key.lastIndex(where: { $0 == UInt8(ascii: ".") || $0 == UInt8(ascii: "/") }),
       key[end] == UInt8(ascii: ".")
@@ -111,10 +111,10 @@ package struct MemoryPut: Sendable {
   /// Makes prepared blobs visible under their keys, all or none.
   ///
   /// - Parameters:
-  ///   - durability: what the caller makes of it.
-  ///   - joined: chunks of the blobs that are to be stored together, encoded by `codec`.
+  ///   - durability: the durability that the caller provides afterwards.
+  ///   - joined: chunks of the blobs that are stored in groups, encoded by `codec`.
   ///   - keys: further keys that `alongside` reads or changes.
-  ///   - alongside: what else the commit does, before the blobs; what it throws undoes all.
+  ///   - alongside: further changes of the commit, made before the blobs. An error that it throws undoes the commit.
   package func commit(
     _ items: [Item], joined: [JoinedChunks] = [], by codec: CodecKind? = nil,
     promising durability: Durability = .relaxed, on keys: [[UInt8]] = [],
@@ -144,11 +144,11 @@ package struct MemoryPut: Sendable {
     return try commit(try prepare(key, data, options), options.durability)
   }
 
-  /// The same for one blob.
+  /// Commits one prepared blob.
   func commit(
     _ item: Item, _ durability: Durability
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
-    // Before the commit holds a lock.
+    // Before the commit takes a lock.
     try item.ref.heldPut?.hold(item.plan.digest, Int64(item.plan.byteCount))
     return try writer.commit(on: [item.key]) { (commit) throws(BlobStorageError) in
       commit.isPromised = durability == .durable

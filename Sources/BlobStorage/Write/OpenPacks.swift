@@ -1,38 +1,38 @@
 /// The packs that a session appends to, and the clock of its commits. Only the holder of the append lock uses them.
 ///
-/// The holder of that lock may do I/O: it creates, writes and truncates packs. Threads that seal or sync packs do not hold
-/// it while they do I/O. Locks are taken in this order:
-/// 1. the turns of publishing and of beginning packs, and the lead of a group of syncs,
+/// The holder of that lock may do I/O: it writes packs, and truncates and syncs those that failed. Threads that seal or
+/// sync packs otherwise do not hold it during I/O. Locks are taken in this order:
+/// 1. the turns for publishing and for beginning packs, and the leadership of a group of syncs,
 /// 2. the key stripes: first among the threads of the open store, then among processes,
 /// 3. the catalog's write transaction,
-/// 4. the one sync of a pack that ``PackSyncs`` lets run,
+/// 4. the one sync of a pack that ``PackSyncs`` admits,
 /// 5. the append lock,
 /// 6. the tails,
-/// 7. the lock around ``WriterState``, under which nothing waits and no I/O runs. The locks inside ``PackSyncs`` and
+/// 7. the lock around ``WriterState``, under which no thread waits or does I/O. The locks inside ``PackSyncs`` and
 ///    ``StripeTurns`` are alike.
 struct OpenPacks: ~Copyable {
   private(set) var writer: PackWriter?
-  /// Packs that take no more records and are sealed once all of theirs are in the catalog.
+  /// Full packs. Each is sealed once all of its records are in the catalog.
   private(set) var full: [PackWriter] = []
   var pending: [(header: PackHeader, record: PackRecord)] = []
   /// Number of records that left `pending`. Two commits may have applied the same ones.
   private(set) var settledCount = 0
-  /// Where in the pack the refs and drops of the commit under way begin.
+  /// Where in the pack the refs and drops of the current commit begin.
   var commitOffset: Int64?
-  /// The length of the current pack, if it was begun for a known length.
+  /// The length at which the current pack is full, if space was reserved for it.
   var packByteCountTarget: Int64?
   /// The time of the last stamp. Never reused, even if its commit failed: its record may reappear after a power cut.
   var lastTime: UInt64 = 0
-  /// The times of all stamps that were given out ahead of the clock, in ascending order.
+  /// The times of all stamps that were issued ahead of the clock, in ascending order.
   var timesAhead: [ClosedRange<UInt64>] = []
 
   /// All packs that are not being sealed, in the order of their sequence.
   var writers: [PackWriter] { full + (writer.map { [$0] } ?? []) }
 
-  /// The count of records that are in the catalog once all pending ones are.
+  /// The value of ``settledCount`` once the catalog has all pending records.
   var appliedEnd: Int { settledCount + pending.count }
 
-  /// What must be on the medium for all that was flushed to be durable.
+  /// The watermark up to which all that was flushed is durable.
   var watermark: WriterSession.Watermark? {
     writer.map { WriterSession.Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }
   }
@@ -55,7 +55,7 @@ struct OpenPacks: ~Copyable {
     self.writer = nil
   }
 
-  /// Removes the pending records up to that count, and returns what they say.
+  /// Removes the pending records up to that count, and returns their contents.
   mutating func removeSettled(upTo appliedEnd: Int) -> [PackRecord.Content] {
     let count = min(max(0, appliedEnd - settledCount), pending.count)
     let settled = pending.prefix(count).map(\.record.content)
@@ -64,7 +64,7 @@ struct OpenPacks: ~Copyable {
     return settled
   }
 
-  /// Removes the full packs none of whose records is pending, and returns them.
+  /// Removes and returns the full packs that have no pending records.
   mutating func removeSealable() -> [PackWriter] {
     guard !full.isEmpty else { return [] }
     let awaited = Set(pending.map(\.header.name))
@@ -73,7 +73,7 @@ struct OpenPacks: ~Copyable {
     return sealable
   }
 
-  /// Removes a pack, and of its pending records those that do not end before `end`.
+  /// Removes a pack, and those of its pending records that end after `end`.
   mutating func remove(_ lost: PackWriter, from end: Int64) {
     pending.removeAll {
       $0.header.name == lost.name && $0.record.offset + Int64($0.record.byteCount) > end

@@ -1,12 +1,12 @@
-/// The records that a session has appended and that views lack: those that no commit has made visible, and those that
-/// became visible while attempts to commit were under way.
+/// The records that a session has appended and that views may lack: those that no commit has made visible, and those
+/// that became visible while attempts to commit were in progress.
 package struct PendingRecords: Sendable {
   private var chunks: Set<BlobDigest> = []
   private var manifests: Set<BlobDigest> = []
-  /// Attempts to commit that are under way, in the order in which they began.
+  /// Attempts to commit that are in progress, in the order in which they began.
   private var attempts: [UInt64] = []
   private var attemptCount: UInt64 = 0
-  /// Chunks and manifests that became visible while attempts were under way, with the last of these. The views of those
+  /// Chunks and manifests that became visible during attempts, with the latest attempt at that time. The views of these
   /// attempts may lack them.
   private var recentChunks: [BlobDigest: UInt64] = [:]
   private var recentManifests: [BlobDigest: UInt64] = [:]
@@ -23,7 +23,7 @@ package struct PendingRecords: Sendable {
 
   func containsChunk(_ digest: BlobDigest) -> Bool { chunks.contains(digest) }
 
-  /// False if the record is pending already. Refs and drops never are.
+  /// Returns false if the record is pending already. Refs and drops never are.
   mutating func insert(_ content: PackRecord.Content) -> Bool {
     switch content {
     case .chunk(let chunk): chunks.insert(chunk.digest).inserted
@@ -51,7 +51,7 @@ package struct PendingRecords: Sendable {
     }
   }
 
-  /// Forgets all records but those that `packs` still has.
+  /// Forgets all records but those that are pending in `packs`.
   mutating func reset(to packs: borrowing OpenPacks) {
     (chunks, manifests, recentChunks, recentManifests) = ([], [], [:], [:])
     for index in packs.pending.indices { _ = insert(packs.pending[index].record.content) }
@@ -59,7 +59,7 @@ package struct PendingRecords: Sendable {
 
   // MARK: Attempts to commit
 
-  /// Begins an attempt, before its view is taken. It has entered the current epoch.
+  /// Begins an attempt, after it has entered the current epoch and before it takes its view. Returns its number.
   package mutating func beginAttempt() -> UInt64 {
     attemptCount += 1
     attempts.append(attemptCount)
@@ -78,10 +78,10 @@ package struct PendingRecords: Sendable {
     }
   }
 
-  /// Whether an attempt finds a chunk or manifest in its session's packs though its view lacks it: it is pending, or another
-  /// thread's commit has made it visible since the attempt began.
+  /// Whether an attempt finds a chunk or manifest in its session's packs though its view may lack it. Such a record is
+  /// pending, or another thread's commit has made it visible since the attempt began.
   ///
-  /// gc keeps such a record. Its pack can only have been condemned since, and gc waits for the attempt (H2).
+  /// gc keeps the record: it can only have condemned the pack since then, and it waits for the attempt (H2).
   package func has(_ content: PackRecord.Content, in attempt: UInt64) -> Bool {
     switch content {
     case .chunk(let chunk): hasChunk(chunk.digest, in: attempt)

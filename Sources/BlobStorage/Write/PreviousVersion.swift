@@ -1,37 +1,37 @@
-/// The chunks of the version that a key has so far: the first to be tried as bases for those of the next.
+/// The chunks of a key's current version: the first bases to try for the chunks of the next.
 ///
-/// A new chunk is compared with the one that lay in its place. What "its place" is follows the chunks that are in both
-/// versions: behind one that has moved, everything is taken to have moved as far. Only the part of the old version
-/// near the new chunks is looked at, so that memory stays bounded for blobs of any length.
+/// A new chunk is compared with the old chunk at the same position. Chunks that are in both versions define positions:
+/// content after one that has moved counts as moved by the same distance. Only the part of the old version near the new
+/// chunks is read, so memory stays bounded for blobs of any length.
 package struct PreviousVersion: Sendable {
   /// A chunk of the old version that may resemble a new one.
   struct Candidate: Sendable {
     var digest: BlobDigest
-    /// Chunks near it are in both versions, or both are one chunk each: else it is a guess.
+    /// Whether chunks near it are in both versions, or both versions are one chunk. Otherwise it is a guess.
     var isAligned: Bool
-    /// Both versions are one chunk each.
+    /// Whether both versions are one chunk.
     var isOnly: Bool
   }
 
-  /// How far content is expected to move without a chunk near it being in both versions.
+  /// How far content is expected to move at most, if no chunk near it is in both versions.
   private static let reachByteCount: Int64 = 1 << 20
 
   private let layout: BlobLayout
 
-  /// A version's blob, or nil when it cannot be read.
+  /// Reads the layout of a version's blob. Nil if that cannot be read, or has no bytes.
   init?(_ blobs: BlobSource, _ digest: BlobDigest) throws(BlobStorageError) {
-    // What cannot be read is no base.
+    // An unreadable version provides no bases.
     guard let layout = try unlessCorrupted(try blobs.layout(digest)) ?? nil, layout.byteCount > 0 else {
       return nil
     }
     self.layout = layout
   }
 
-  /// For each of some chunks that follow each other, the old one to try.
+  /// Returns the old chunk to try for each of several consecutive chunks.
   ///
   /// - Parameters:
-  ///   - start: where the first of them begins in the new blob.
-  ///   - isWhole: they are all that the blob has.
+  ///   - start: the offset of the first chunk in the new blob.
+  ///   - isWhole: whether they are all chunks of the new blob.
   func candidates(
     for entries: [ChunkEntry], at start: Int64, isWhole: Bool, from source: ChunkSource
   ) throws(BlobStorageError) -> [Candidate?] {
@@ -63,7 +63,7 @@ package struct PreviousVersion: Sendable {
       shifts.append(starts[entry.digest].map { $0 - offset })
       offset += Int64(entry.plainByteCount)
     }
-    // Until the first chunk that is in both, the shift is what it is there.
+    // Chunks before the first one that is in both versions have its shift.
     var shift = shifts.lazy.compactMap { $0 }.first
     var candidates: [Candidate?] = []
     offset = start
@@ -78,7 +78,7 @@ package struct PreviousVersion: Sendable {
     return candidates
   }
 
-  /// The chunk that holds an offset, or the one nearest to it.
+  /// The chunk that contains an offset, or the nearest one.
   private static func chunk(at offset: Int64, _ old: [BlobLayout.PlacedChunk]) -> BlobDigest {
     var low = 0
     var high = old.count

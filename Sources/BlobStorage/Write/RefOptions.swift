@@ -1,9 +1,9 @@
-/// What a put's options say of the ref.
+/// The part of a put's options that concerns its ref.
 package struct RefOptions: Sendable {
   package var replacement: Replacement
   var condition: ChangeCondition
   package var metadata: [UInt8]
-  /// Set if the version is dropped by its own commit.
+  /// Set if the version is dropped by the commit that adds it.
   let heldPut: HeldPut?
   let keepsReplaced: Bool
 

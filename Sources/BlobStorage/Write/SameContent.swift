@@ -1,12 +1,12 @@
-/// Compares a file with the current version of the same length: to put the same bytes again costs reading and hashing
-/// them, and nothing is cut.
+/// Compares a file with a current version of the same length. Putting the same bytes again then costs reading and
+/// hashing them, but no cutting.
 ///
-/// It hashes the file's bytes at the place of each chunk of the current version, on all threads, up to the first
-/// difference. A file that has changed costs only the part before that.
+/// It hashes the file's bytes at the position of each chunk of the current version, on all threads, up to the first
+/// difference. A changed file costs only the part before that.
 struct SameContent {
-  /// What is read, compared and reported at once: still in the processor's cache when it is hashed.
+  /// Bytes that are read, compared and reported together: they are hashed while they are in the processor's cache.
   private static let batchByteCount: Int64 = 256 << 10
-  /// About what chunks are looked up for at once.
+  /// Roughly the bytes whose chunks are looked up together.
   private static let groupByteCount: Int64 = 64 << 20
 
   private struct Batch: Sendable {
@@ -20,7 +20,8 @@ struct SameContent {
   private let stamp: Stamp
   private let layout: BlobLayout
 
-  /// Nil when the key's current version is of another length, or one that is put from memory, or cannot be read.
+  /// Nil if the key's current version has another length or cannot be shared or read, or if the file is put from
+  /// memory.
   init?(_ planner: ChunkPlanner, key: [UInt8], byteCount: Int64) throws(BlobStorageError) {
     guard byteCount > Int64(MemoryPut.byteCountMax) else { return nil }
     let current = try planner.catalog.read {
@@ -42,9 +43,9 @@ struct SameContent {
     stamp = current.stamp
   }
 
-  /// Whether the file holds the bytes of the version, all of which can be shared.
+  /// Whether the file holds the version's bytes and all chunks of the version can be shared.
   ///
-  /// - Parameter progress: told how many bytes have been compared.
+  /// - Parameter progress: receives the number of bytes compared so far.
   func isHeld(
     by file: InputFile, progress: (Int64) -> Void
   ) throws(BlobStorageError) -> Bool {
@@ -75,18 +76,18 @@ struct SameContent {
         },
         consume: { if !$0 { isSame = false } })
     } catch {
-      // A list of the manifest that cannot be read: put again, it heals.
+      // A list of the manifest cannot be read. Putting the file again heals it.
       guard error.code == .corrupted else { throw error }
       return false
     }
     return isSame && offset == layout.byteCount
   }
 
-  /// Makes the content the key's version once more, with the options' metadata; nil when the key holds another by
-  /// now, or what it holds is not on the medium yet.
+  /// Puts the content again as the key's newest version, with the options' metadata. Returns nil if the key now holds
+  /// another version, or if its version is not on the medium yet.
   ///
-  /// No lease is needed: as long as the version is there, so is all that it needs, and the new one takes its place in
-  /// the same transaction.
+  /// No lease is needed: the version keeps all that it needs, and the commit adds the new version while the old one
+  /// exists.
   func commit(
     _ options: PutOptions
   ) throws(BlobStorageError) -> (result: PutResult, watermark: WriterSession.Watermark?)? {
@@ -94,7 +95,7 @@ struct SameContent {
       (commit) throws(BlobStorageError) -> PutResult? in
       commit.isPromised = options.durability == .durable
       guard let current = try commit.transaction.currentVersion(ofKey: key),
-        // What lies before a ref, and what it refers to elsewhere, is on the medium if the ref is (H1).
+        // If a ref is on the medium, so are the records before it and those that it refers to elsewhere (H1).
         current.stamp == stamp, try commit.canRefer(to: current.row.place)
       else { return nil }
       let (version, refByteCount) = try commit.appendRef(
@@ -111,7 +112,7 @@ struct SameContent {
     var entries: [ChunkEntry] = []
     let first = start
     try layout.forEachChunk(in: first..<end, from: planner.blobs.chunks) { placed in
-      // The first may belong to the group before.
+      // The first chunk may belong to the previous group.
       if placed.start >= first { entries.append(placed.entry) }
       return true
     }

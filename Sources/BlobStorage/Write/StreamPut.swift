@@ -2,18 +2,18 @@ import Foundation
 import Synchronization
 import SystemPackage
 
-/// Putting content of any length in bounded memory: one thread reads and cuts, all threads hash, look up, encode and
-/// append, and one commit at the end makes the blob visible. Durability is left to the caller.
+/// Puts content of any length in bounded memory. One thread reads and cuts. All threads hash, look up, encode and
+/// append. One commit at the end makes the blob visible. The caller makes it durable.
 ///
-/// Chunks reach the catalog before any version needs them. Until the end they are protected from gc: new ones by
-/// ``LeaseFile/beginPut(from:)``, shared ones by a lease that is written before they are looked up again.
+/// Chunks reach the catalog before any version needs them. Until the end ``LeaseFile/beginPut(from:)`` protects new
+/// ones from gc, and leases protect shared ones. Each lease is written before its chunks are looked up again.
 package struct StreamPut {
-  /// Bytes added to packs after which chunks are committed to the catalog, so that what is pending stays bounded.
+  /// After so many bytes added to packs, chunks are committed to the catalog, so that few records are pending.
   private static let committedByteCount: Int64 = 16 << 20
 
-  /// After so many of these commits the memory that was freed goes back to the system.
+  /// After so many of these commits, freed memory goes back to the system.
   private static let commitCountOfRelease = 4
-  /// Batches under way at once, whatever the number of processors: one thread reads, and seldom feeds more.
+  /// The most batches in flight, whatever the number of processors: the one thread that reads seldom feeds more.
   private static let batchCountMax = 7
 
   private static let remedy = "put the content again"
@@ -25,14 +25,14 @@ package struct StreamPut {
   private var writer: WriterSession { short.writer }
   private var leases: LeaseFile { planner.leases }
   private var work: WorkPool { planner.blobs.work }
-  /// Told how many bytes have been read.
+  /// Receives the number of bytes read so far.
   package var progress: (Int64) -> Void = { _ in }
 
-  /// How much of what streams in is looked at together.
+  /// How much of a stream is processed together.
   package struct Batching: Sendable {
-    /// Content that is shorter is put like content in memory.
+    /// Shorter content is put like content in memory.
     package var headByteCount: Int
-    /// So much is cut and looked up at once.
+    /// So many bytes are cut and looked up together.
     package var batchByteCount: Int
   }
 
@@ -99,7 +99,7 @@ package struct StreamPut {
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     var put: UInt64?
     defer { if let put { leases.endPut(put) } }
-    // What is compared is looked up long before it is counted on.
+    // The comparison looks chunks up long before the commit relies on them.
     put = try writer.publisher.joinStream(writer, leases)
     var compared: Int64 = 0
     if let same = try SameContent(planner, key: key, byteCount: file.status.byteCount),
@@ -114,7 +114,7 @@ package struct StreamPut {
       if let done = try same.commit(options) { return done }
     }
     var rest = self
-    // What is read once more is no progress.
+    // Reading bytes again is no progress.
     rest.progress = { [progress, compared] in progress(max($0, compared)) }
     return try rest.run(
       key, beforeCommit: { () throws(BlobStorageError) in try file.checkUnchanged() }
@@ -123,9 +123,9 @@ package struct StreamPut {
     }
   }
 
-  /// Makes the content visible.
+  /// Puts the content that `read` delivers.
   ///
-  /// - Parameter read: fills its buffer, or stops at the content's end.
+  /// - Parameter read: fills its buffer, except at the content's end, and returns the number of bytes.
   func run(
     _ key: [UInt8],
     beforeCommit: () throws(BlobStorageError) -> Void = {},
@@ -146,7 +146,7 @@ package struct StreamPut {
     }
   }
 
-  /// Content that has ended already needs neither leases nor a pipeline.
+  /// Puts content that has ended already. It needs neither leases nor a pipeline.
   private func runShort(
     _ key: [UInt8], _ bytes: [UInt8],
     _ beforeCommit: () throws(BlobStorageError) -> Void
@@ -255,7 +255,7 @@ package struct StreamPut {
   }
 }
 
-/// Plans batches and appends their new chunks, on any thread. Leases hold what the chunks share until ``release()``.
+/// Plans batches and appends their new chunks, on any thread. Leases protect shared chunks until ``release()``.
 private final class Intake: Sendable {
   struct Added: Sendable {
     var entries: [ChunkEntry] = []
@@ -272,7 +272,7 @@ private final class Intake: Sendable {
     self.writer = writer
   }
 
-  /// - Parameter previous: what the blob's key holds so far.
+  /// - Parameter previous: the current version of the blob's key.
   func append(
     _ batch: Cutter.Batch, previous: PreviousVersion? = nil
   ) throws(BlobStorageError) -> Added {
@@ -310,7 +310,7 @@ private final class Intake: Sendable {
     return added
   }
 
-  /// Releases the leases, also of batches whose put has failed.
+  /// Releases the leases, including those of batches that failed.
   func release() {
     let holds = holds.withLock { holds in
       defer { holds = [] }
@@ -321,12 +321,12 @@ private final class Intake: Sendable {
 }
 
 extension BlobContent {
-  /// Its length if it is known beforehand; else 0.
+  /// Its length if that is known beforehand; otherwise 0.
   func knownByteCount() -> Int64 {
     switch self {
     case .data(let data): return Int64(data.count)
     case .file(let path):
-      // Opening it reports errors.
+      // Opening the file reports errors.
       do { return try SystemFiles().status(of: FilePath(path))?.byteCount ?? 0 } catch { return 0 }
     case .descriptor, .stream: return 0
     }

@@ -6,7 +6,7 @@ import Synchronization
 /// A sync covers what was appended before it began. Threads that come while it runs form the next group. When it ends,
 /// its leader wakes the leader of the next group, and each thread whose bytes it has synced. All others sleep on.
 ///
-/// It only computes: threads share it under the lock around ``WriterState``.
+/// Its methods only compute: threads share it under the lock around ``WriterState``.
 package struct SyncGroup: Sendable {
   /// A thread that waits.
   package final class Member: Sendable {
@@ -31,7 +31,7 @@ package struct SyncGroup: Sendable {
   }
 
   private var isLed = false
-  /// In the order in which they came.
+  /// In the order of arrival.
   private var members: [Member] = []
 
   package init() {}

@@ -4,7 +4,7 @@ import Synchronization
 
 /// Begins packs, and reserves space for packs of known length before anything is written.
 extension WriterSession {
-  /// Bytes that long work appends between commits: a pack ends with a commit, when it is full.
+  /// Bytes that long work appends between commits. A full pack ends only at a commit.
   package var commitByteCountMax: Int64 { min(16 << 20, packByteCountTarget.load(ordering: .relaxed)) }
 
   func packByteCountTarget(_ packs: borrowing OpenPacks) -> Int64 {
@@ -33,7 +33,7 @@ extension WriterSession {
         }
       }
     } catch {
-      // Removed while it is locked, so that no process recovers it. Its number is used again: numbers have no gaps.
+      // Removed while it is locked, so that no process recovers it. Its number is reused: numbers have no gaps.
       do throws(BlobStorageError) { try backend.removeNewPack(writer.name) } catch { leave(writer, error) }
       writer.file.close()
       throw error
@@ -45,7 +45,7 @@ extension WriterSession {
       appendLock.withLock { packs in
         packs.begin(writer)
         locked { state in
-          // Only now: syncing of names, and leases, rely on the packs up to this number.
+          // Last, because leases and the syncing of names rely on the packs up to this number.
           state.nextSequence = sequence + 1
           state.slots[name] = slot
           state.update(from: packs)
@@ -58,7 +58,7 @@ extension WriterSession {
     }
   }
 
-  /// Leaves a pack that was begun, and got no record. The next opening seals it as an empty pack.
+  /// Abandons a pack that was begun and has no records. The next opening seals it as an empty pack.
   private func leave(_ writer: PackWriter, _ cause: BlobStorageError) {
     appendLock.withLock { _ in locked { $0.nextSequence = writer.name.sequence + 1 } }
     publisher.giveUp(writer, cause, of: self)
@@ -74,8 +74,8 @@ extension WriterSession {
     return try PackWriter(header: header, backend: backend, codecs: codecs)
   }
 
-  /// Makes the current pack, begun if necessary, accept `byteCount` more bytes, and reserves the space for them. It is
-  /// full when it has them.
+  /// Reserves space for `byteCount` more bytes in the current pack, begun if necessary. The pack is full when it has
+  /// them.
   package func reserveRoom(byteCount: Int64) throws(BlobStorageError) {
     try publisher.admit(self)
     try beginPack()
@@ -93,8 +93,8 @@ extension WriterSession {
 extension WriterSession {
   /// Forces what a commit wrote to the medium. Threads that wait at the same time share one sync.
   ///
-  /// - Throws: `poisoned` when the sync failed; nothing is written by this session from then on. Where packs are
-  ///   published also what publishing failed with: then it can be tried again.
+  /// - Throws: `poisoned` if the sync failed; this session writes nothing from then on. Where packs are published, also
+  ///   the error of publishing; the call can be repeated then.
   package func synchronize(_ watermark: Watermark) throws(BlobStorageError) {
     if weaknesses.contains(.skipsSync) { return }
     try publisher.publish(watermark, of: self)
@@ -102,10 +102,10 @@ extension WriterSession {
 
   /// Syncs the pack of a commit. Threads that wait at the same time share one sync (``SyncGroup``).
   func synchronizeShared(_ watermark: Watermark) throws(BlobStorageError) {
-    // A sync that fails while sealing is reported once, to the thread that seals.
+    // Wait for sealing first: a sync that fails there is reported once, to the thread that seals.
     sealing.wait()
     if let member = locked({ $0.syncGroup.join(watermark) }), !member.wait() {
-      // The sync may have been another one than the one that failed.
+      // Another sync than the group's may have failed.
       return try checkNotPoisoned()
     }
     defer {
@@ -123,7 +123,7 @@ extension WriterSession {
     try body()
   }
 
-  /// Whether another thread's sync was for this as well.
+  /// Whether the bytes up to a watermark are durable, perhaps by another thread's sync.
   func isDurable(_ watermark: Watermark) -> Bool {
     locked { $0.durableByteCount(of: watermark.pack) >= watermark.byteCount }
   }
@@ -139,7 +139,7 @@ extension WriterSession {
     do throws(BlobStorageError) {
       let isSynced = try syncs.run(plan.pack) { () throws(BlobStorageError) -> Bool in
         do throws(BlobStorageError) { try plan.file.synchronize() } catch {
-          // Another thread has sealed the pack meanwhile, and closed it.
+          // Another thread has sealed and closed the pack meanwhile.
           throw error.code == .closed ? error : poison(plan.pack, error)
         }
         return true
@@ -155,7 +155,7 @@ extension WriterSession {
     }
     if plan.isFirst { enter(.begun(plan.pack)) }
     locked { $0.finish(plan, fillByteCount: fillByteCount) }
-    // Cutting the pack back may have failed in another thread: the sync has not told what was lost then.
+    // Cutting the pack back may have failed in another thread. The sync does not report what was lost then.
     try checkNotPoisoned()
   }
 
@@ -180,13 +180,13 @@ extension WriterSession {
     }
   }
 
-  /// Why a pack cannot be made durable any more whose sync has failed.
+  /// The error for a pack whose sync has failed: nothing makes it durable any more.
   private func lost(_ pack: PackName) -> BlobStorageError {
     ending ?? poison(pack, BlobStorageError(.io, "an earlier sync of it had failed"))
   }
 
-  /// Why nothing is written any more; nil while the session can write. Waits for a pack that is being cut back: that
-  /// may fail, and a sync does not tell what was lost then. Called without the append lock.
+  /// The error that ended all writing; nil while the session can write. Waits while a pack is being cut back: that may
+  /// fail, and no sync reports what was lost then. Called without the append lock.
   package var ending: BlobStorageError? {
     let (isCutting, poison) = locked { ($0.isCutting, $0.poison) }
     guard isCutting else { return poison }
@@ -205,9 +205,9 @@ extension WriterSession {
     locked { $0.namedSequence = max($0.namedSequence, last) }
   }
 
-  /// Forces a pack to the medium that this session does not write to.
+  /// Syncs a pack that this session does not write.
   ///
-  /// - Returns: false when an earlier sync of the pack has failed, which no later one makes good.
+  /// - Returns: false if an earlier sync of the pack has failed. No later one makes that good.
   @discardableResult
   package func synchronizeOther(_ name: PackName) throws(BlobStorageError) -> Bool {
     guard let file = try backend.openPack(name) else { return true }
@@ -226,7 +226,7 @@ extension WriterSession {
         return true
       }
       if isSynced == nil {
-        // The thread whose sync failed may not have come to it.
+        // The thread whose sync failed may not have marked the pack yet.
         markPoisoned(name)
         return false
       }
@@ -243,12 +243,12 @@ extension WriterSession {
     return true
   }
 
-  /// Whether a record of this session may refer to one at `place` (H1): a power cut that spares the one spares the
-  /// other. It does in the pack under way, where the other lies before it, and in packs that are on the medium. Where
-  /// packs are published, each goes after all before it: then it does in all packs of this session.
+  /// Whether a record of this session may refer to one at `place` (H1): a power cut that spares the first spares the
+  /// second. That holds for earlier records of the current pack, and for packs on the medium. Where packs are published
+  /// in order, it holds for all packs of this session.
   ///
-  /// The backend is asked besides the catalog whether the pack counts: a process that knows less of collections may have
-  /// extended the catalog since.
+  /// The backend, too, must allow relying on the pack: a process that knows of fewer collections may have extended the
+  /// catalog since.
   package func canRefer(to place: Place, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
     if weaknesses.contains(.skipsSharedSync) { return true }
     guard let row = try transaction.packRow(place.pack), backend.isCountedOn(row.name) else { return false }
@@ -266,7 +266,7 @@ extension WriterSession {
     sealing.leave()
   }
 
-  /// Writes the footer and forces the pack to the medium; without room for a footer, at least its records.
+  /// Writes the footer and syncs the pack. If the footer cannot be written, syncs the records and throws.
   func makeWhole(_ writer: PackWriter) throws(BlobStorageError) -> Int64 {
     do throws(BlobStorageError) {
       let byteCount = try syncs.run(writer.name) { () throws(BlobStorageError) in
@@ -300,7 +300,7 @@ extension WriterSession {
     }
   }
 
-  /// Adds a line to the census about a pack that is on the medium. Without the line a later opening adds it.
+  /// Adds a line to the census about a pack that is on the medium. If that fails, a later opening adds it.
   private func enter(_ event: Census.Event) {
     do throws(BlobStorageError) { try backend.census.append([event], durably: false) } catch {
       logger.warning("The census lacks a line.", metadata: ["reason": "\(error.message)"])
@@ -316,7 +316,7 @@ extension WriterSession {
       _ = try catalog.write { (transaction) throws(BlobStorageError) in
         try transaction.updatePack(writer.name) { row in
           row.isSealed = true
-          // The publisher may have been here before.
+          // The publisher may have recorded its length already.
           row.durableByteCount = max(row.durableByteCount, durableByteCount)
         }
       }
@@ -331,11 +331,11 @@ extension WriterSession {
         finishSealing(writer.name, error.code == .poisoned ? 0 : durableByteCount)
       }
       let name = writer.name
-      // Dropping a slot is a system call, so the closure hands it out.
+      // Dropping a slot is a system call, so it happens outside the lock.
       _ = locked { $0.slots.removeValue(forKey: name) }
       if error.code == .poisoned { markPoisoned(writer.name) }
     }
-    // Until a pack is durable, its publisher keeps the file.
+    // The publisher keeps the file of a pack that is not durable yet.
     if sealed != 0 { writer.file.close() }
   }
 
@@ -356,9 +356,9 @@ extension WriterSession {
 extension WriterSession {
   /// Applies the pending records of full packs and seals them.
   ///
-  /// Threads may append to a pack between a commit's transaction and its end. If that end fills the pack, it has pending
-  /// records and cannot be sealed yet. No commit writes to the next pack before this one is on the medium: its refs may
-  /// need what is pending (H1).
+  /// Threads may append to a pack after a commit's transaction and before the commit ends. If the pack is full at that
+  /// end, it has pending records and cannot be sealed yet. No commit writes to the next pack before this one is on the
+  /// medium: its refs may need pending records (H1).
   func settleFull() throws(BlobStorageError) {
     if locked({ !$0.full.isEmpty }) {
       do throws(BlobStorageError) {
@@ -383,16 +383,16 @@ extension WriterSession {
         throw error
       }
     }
-    // Another thread may be sealing one.
+    // Another thread may be sealing a pack.
     sealing.wait()
   }
 
-  /// Forgets the pending records up to that count, which are in the catalog now, and seals the packs that are full.
+  /// Forgets the pending records up to that count, which the catalog now has, and seals the full packs.
   func settle(_ appliedEnd: Int) {
     for writer in appendLock.withLock({ removeSettled(&$0, upTo: appliedEnd) }) { seal(writer) }
   }
 
-  /// - Returns: the packs that are to be sealed.
+  /// - Returns: the packs to seal.
   func removeSettled(_ packs: inout OpenPacks, upTo appliedEnd: Int) -> [PackWriter] {
     let settled = packs.removeSettled(upTo: appliedEnd)
     if let writer = packs.writer,
@@ -411,15 +411,15 @@ extension WriterSession {
     return sealable
   }
 
-  /// Frees the slot of a pack that the catalog has as sealed.
+  /// Frees the slot of a pack that is sealed in the catalog.
   func releaseSlot(_ name: PackName) {
     locked { $0.slots.removeValue(forKey: name) }?.release()
   }
 
-  /// Seals the pack under way, applying what is pending, and publishes it where packs are published; the next record
-  /// begins another.
+  /// Applies what is pending, seals the current pack, and publishes it where packs are published. The next record
+  /// begins another pack.
   ///
-  /// - Throws: when what was written may not be on the medium.
+  /// - Throws: if what was written may not be on the medium.
   package func rollOver() throws(BlobStorageError) {
     sealWhenSettled { _ in true }
     try settleFull()
@@ -438,7 +438,7 @@ extension WriterSession {
     for writer in writers { writer.file.close() }
   }
 
-  /// Ends the current pack, if it is one of these.
+  /// Ends the current pack if `isToSeal` returns true for it.
   func sealWhenSettled(_ isToSeal: (PackWriter) -> Bool) {
     appendLock.withLock { packs in
       guard let writer = packs.writer, isToSeal(writer) else { return }
@@ -448,32 +448,33 @@ extension WriterSession {
   }
 }
 
-/// What a publisher asks of a session, and does to it. In a folder the session syncs its packs itself.
+/// What a publisher needs from a session. In a folder the session syncs its packs itself.
 extension WriterSession {
-  /// Makes collectors of a shared store wait for the session. It must not count on anything that it looked up before.
+  /// Makes collectors of a shared store wait for the session, which must not rely on anything that it looked up before.
   package func join() throws(BlobStorageError) { try publisher.join(self) }
 
-  /// Makes all durable. If packs are published, the session writes nothing from then on, and collectors stop waiting.
+  /// Makes everything durable. Where packs are published, the session writes nothing from then on, and collectors stop
+  /// waiting.
   ///
-  /// - Throws: when what was written may not be durable.
+  /// - Throws: if what was written may not be durable.
   package func close() throws(BlobStorageError) { try publisher.close(self) }
 
   /// Whether the next record begins a pack.
   package var beginsPack: Bool { locked { $0.current == nil } }
 
-  /// Seals a pack, if it is the one under way.
+  /// Seals a pack, if it is the current one.
   package func seal(_ pack: PackName) throws(BlobStorageError) {
     sealWhenSettled { $0.name == pack }
     try settleFull()
   }
 
-  /// The last pack that was sealed, once no thread is sealing one; nil if none was.
+  /// The last pack that was sealed; nil if there is none. Waits until no thread is sealing a pack.
   package func lastSealedPack() -> PackName? {
     while true {
       sealing.wait()
-      // Together: another thread may renumber the session, and then the sequence does not belong to the new number.
+      // Read together: if another thread renumbers the session, the sequence does not belong to the new number.
       let last = locked { state -> PackName? in
-        // One that another thread has begun to seal is not the publisher's yet.
+        // A pack that another thread has begun to seal is not the publisher's yet.
         if state.sealingCount > 0 { return nil }
         return PackName(writer: writerID, sequence: state.firstSequence - 1)
       }
@@ -499,11 +500,11 @@ extension WriterSession {
 
   /// Ends all writing of this session.
   package func end(_ error: BlobStorageError) {
-    // A commit under way ends first.
+    // A commit in progress ends first.
     appendLock.withLock { _ in locked { $0.poison = error } }
   }
 
-  /// Ends all writing if everything is sealed and published; says whether it did.
+  /// Ends all writing if everything is sealed and published. Returns whether it did.
   package func end(_ error: BlobStorageError, ifPublished isPublished: (UInt32) -> Bool) -> Bool {
     beginning.withPatience {
       appendLock.withLock { packs in
@@ -522,9 +523,10 @@ extension WriterSession {
     }
   }
 
-  /// Continues under another number, unless the session has written since `next` was its next pack; says whether it did.
+  /// Continues under another number, unless the session has written since `next` was its next pack. Returns whether it
+  /// did.
   ///
-  /// - Parameter begin: tells the publisher, before any thread can write.
+  /// - Parameter begin: tells the publisher before any thread can write.
   package func renumber(
     _ writer: UInt64, from next: PackName, ifPublished isPublished: (UInt32) -> Bool, _ begin: () -> Void
   ) -> Bool {
@@ -542,7 +544,7 @@ extension WriterSession {
     }
   }
 
-  /// The sequence number of the next pack; nil unless all that was written is sealed.
+  /// The sequence number of the next pack; nil unless everything written is sealed.
   private func nextSequence(ifIdle packs: borrowing OpenPacks) -> UInt32? {
     guard packs.pending.isEmpty else { return nil }
     return locked { $0.isIdle ? $0.nextSequence : nil }
@@ -551,8 +553,8 @@ extension WriterSession {
   /// Ends all writing of this session, unless something has ended it before. Called with or without the append lock.
   package func poison(_ error: BlobStorageError) { locked { $0.poison = $0.poison ?? error } }
 
-  /// Leaves packs whose records are published but could not be settled, on a full disk for example. They are forced to
-  /// the medium. The next process to open the store settles them.
+  /// Ends a session whose records are published but could not be settled, for example on a full disk. Syncs its packs,
+  /// which the next process to open the store settles. Throws `error` in any other case.
   func closePublished(because error: BlobStorageError) throws(BlobStorageError) {
     let (published, isOnlyFooter) = appendLock.withLock { packs -> ([Watermark], Bool) in
       let (poison, slots) = locked { ($0.poison, $0.slots) }

@@ -18,10 +18,10 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// The number in its pack names and stamps. In a shared store it may be replaced by another.
+  /// The number in its pack names and stamps. In a shared store another may replace it.
   package var writerID: UInt64 { number.load(ordering: .relaxed) }
   let number: Atomic<UInt64>
-  /// Those of the engine.
+  /// Shared by all sessions of the engine.
   let syncs: PackSyncs
   let store: StoreHeader
   let backend: any Backend
@@ -29,15 +29,15 @@ package final class WriterSession: Sendable {
   let codecs: CodecPool
   let clock: WallClock
   let logger: Logger
-  /// When a pack is full.
+  /// The length at which a pack is full.
   package let packByteCountTarget: Atomic<Int64>
   let packRecordCountTarget: Int
   /// When its packs were begun at the earliest, as they say.
   let packTimeMin: UInt64
-  /// Zeros that a pack gets ahead when durable commits follow each other: a sixty-fourth of a pack, 1 MiB.
+  /// Zeros written ahead in a pack when durable commits follow each other closely: a sixty-fourth of a pack, 1 MiB.
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
-  /// The most zeros when small commits follow each other that are not synced: they should stay in the processor's cache
-  /// until they are overwritten.
+  /// The most zeros written ahead when small commits without a sync follow each other. They should stay in the
+  /// processor's cache until they are overwritten.
   private static let shortFillByteCount = 256 << 10
   let appendLock = IOLock(OpenPacks())
   private let state = Mutex(WriterState())
@@ -45,7 +45,7 @@ package final class WriterSession: Sendable {
   let publishingTurn = Turn()
   /// Held while a pack is begun, and while the session's number changes or the session ends.
   let beginning = Turn()
-  /// Commits wait for it: their records may need a pack that another thread is sealing.
+  /// Commits wait for it, because their records may need a pack that another thread is sealing.
   let sealing = DispatchGroup()
   let weaknesses: Weaknesses
   package let publisher: any PackPublisher
@@ -71,19 +71,19 @@ package final class WriterSession: Sendable {
     self.packTimeMin = packTimeMin
   }
 
-  /// The sequence number of the pack that the next record goes to.
+  /// The sequence number of the first pack that is not being sealed, from which on puts need protection from gc.
   package var currentSequence: UInt32 {
-    // Full packs may still have chunks that no version needs yet.
+    // Not of the current pack: full packs may still have chunks that no version needs yet.
     locked { $0.firstSequence }
   }
 
   /// Bytes of records appended so far by this session.
   package var addedByteCount: Int64 { addedCount.load(ordering: .relaxed) }
 
-  /// Changes when records that were appended and not yet committed have been lost.
+  /// Increases when records that were appended and not yet committed are lost.
   package var lossCount: Int { locked { $0.lossCount } }
 
-  /// Whether a chunk was appended that is not yet in the catalog.
+  /// Whether a chunk was appended and the catalog does not have it yet.
   package func hasPendingChunk(_ digest: BlobDigest) -> Bool { locked { $0.pending.containsChunk(digest) } }
 
   /// Appends a record; a later commit makes it visible. A chunk that is pending already is not appended again.
@@ -138,13 +138,12 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Whether lengths are published in the table of open packs.
+  /// Whether commits publish lengths in the live table.
   var publishesInTable: Bool { catalog.hasTails }
 
-  /// Commits everything appended so far and what `body` appends: all of it becomes visible to all processes, or
-  /// nothing.
+  /// Commits everything appended so far and what `body` appends: all processes see all of it or nothing.
   ///
-  /// What was committed survives the death of the process; ``synchronize(_:)`` makes it survive a power cut.
+  /// A commit survives the death of the process; ``synchronize(_:)`` makes it survive a power cut.
   ///
   /// - Parameter keys: the keys whose versions `body` reads or changes; nil for any.
   package func commit<T>(
@@ -164,17 +163,18 @@ package final class WriterSession: Sendable {
     return (done.result, done.watermark)
   }
 
-  /// Runs a commit: beside others if a published length can make it visible, else alone, in a catalog transaction.
+  /// Runs a commit: beside others if a published length can make it visible, otherwise alone, in a catalog transaction.
   private func attempted<T>(
     on keys: [[UInt8]]?, _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T> {
     var needsCatalog = false
-    // No thread waits for a pack while it holds locks that others need: if sealing has begun, the commit returns here.
+    // No thread waits for a pack while it holds locks that others need. If sealing has begun, the commit starts again
+    // here.
     while true {
       try settleFull()
       try publisher.admit(self)
       let publishes = publishesInTable
-      // Looking up rows that lie elsewhere can fail. That is to be this commit's failure, and not one of later views.
+      // Looking up rows that lie elsewhere can fail. Then this commit must fail, and not later views.
       let settles = catalog.hasOuterRows && !weaknesses.contains(.publishesOverOuterRows)
       let isAlone = needsCatalog || settles || !publishes
       do throws(BlobStorageError) {
@@ -208,10 +208,10 @@ package final class WriterSession: Sendable {
     var sealable: [PackWriter]?
   }
 
-  /// What an attempt to publish a commit in the live table came to.
+  /// The result of an attempt to publish a commit in the live table.
   private enum TailCommit<T> {
     case published(Attempt<T>)
-    /// A pack is on its way to the medium.
+    /// The commit must try again: a pack is being sealed, or the current pack or catalog has changed.
     case mustWait
     /// One published length cannot make the commit visible; its body did not run.
     case mustSettle
@@ -225,9 +225,9 @@ package final class WriterSession: Sendable {
     return true
   }
 
-  /// Runs a commit on the open packs. If it fails, nothing of it stays in the pack.
+  /// Runs a commit on the open packs. If it fails, none of its refs and drops stays in the pack.
   ///
-  /// - Parameter number: that of the attempt, if other threads may have committed since `transaction` was begun.
+  /// - Parameter number: the number of the attempt, if other threads may have committed since `transaction` began.
   private func attempt<T>(
     _ packs: inout OpenPacks, _ transaction: ReadTransaction, _ number: UInt64 = .max,
     _ body: (inout Commit) throws(BlobStorageError) -> T
@@ -246,8 +246,8 @@ package final class WriterSession: Sendable {
 
   /// Publishes a commit in the live table.
   ///
-  /// Other threads do the same at the same time. What they publish after the view was taken concerns other keys, and
-  /// chunks that ``PendingRecords/has(_:in:)`` knows. The append lock orders stamps, records and published lengths.
+  /// Other threads do so at the same time. What they publish after the view was taken concerns other keys, and chunks
+  /// that ``PendingRecords/has(_:in:)`` knows. The append lock orders stamps, records and published lengths.
   private func commitToTail<T>(
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> TailCommit<T> {
@@ -256,7 +256,7 @@ package final class WriterSession: Sendable {
     guard canPublish else { return .mustSettle }
     let catalogCount = table.catalogCount
     let epoch = slot?.enter()
-    // In this order: for chunks that become visible from here on, gc waits for the attempt.
+    // In this order: gc then waits for the attempt, which may find chunks that become visible from here on.
     let number = locked { $0.pending.beginAttempt() }
     let publication: TailCommit<T>
     do {
@@ -270,7 +270,7 @@ package final class WriterSession: Sendable {
           return .mustSettle
         }
         if let slot, try view.openPack(slot.pack) == nil {
-          // A rebuild found the pack damaged and takes no tail of it: from now on each commit settles at once.
+          // A rebuild found the pack damaged and applies no tail of it. From now on each commit settles at once.
           locked { if $0.current?.name == slot.pack { $0.slots[slot.pack] = nil } }
           return .mustWait
         }
@@ -279,7 +279,7 @@ package final class WriterSession: Sendable {
         }
       }
     }
-    // A pack that waits to be sealed keeps others waiting: nothing may throw before it is.
+    // While a full pack waits to be sealed, other threads wait: nothing may throw before.
     if case .published(let attempt) = publication, attempt.sealable == nil, table.catalogCount != catalogCount
     {
       try applyRefused()
@@ -287,12 +287,12 @@ package final class WriterSession: Sendable {
     return publication
   }
 
-  /// - Parameter isSettled: whether what has just been published stays visible, so that it is not pending any more.
+  /// - Parameter isSettled: whether the published records stay visible, so that they are no longer pending.
   private func publish<T>(
     _ packs: inout OpenPacks, _ view: ReadTransaction, _ number: UInt64, _ slot: LiveTable.Slot?,
     _ body: (inout Commit) throws(BlobStorageError) -> T, isSettled: () -> Bool
   ) throws(BlobStorageError) -> TailCommit<T> {
-    // A private catalog makes no view.
+    // A private catalog has no tails.
     guard try canCommit(), packs.writer?.name == slot?.pack, catalog.hasTails else { return .mustWait }
     guard packs.isInOnePack else { return .mustSettle }
     var attempt = try attempt(&packs, view, number) { (commit) throws(BlobStorageError) in
@@ -311,8 +311,8 @@ package final class WriterSession: Sendable {
     return .published(attempt)
   }
 
-  /// Applies what was just published if another process has made the catalog anew meanwhile and found the pack damaged:
-  /// such a catalog takes no tail of the pack.
+  /// Applies what was just published if another process has meanwhile rebuilt the catalog and found the pack damaged:
+  /// such a catalog applies no tail of the pack.
   private func applyRefused() throws(BlobStorageError) {
     guard let name = locked({ $0.current?.name }),
       try catalog.read({ (view) throws(BlobStorageError) in try view.openPack(name) == nil })
@@ -326,8 +326,8 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Makes a commit visible by a transaction of the catalog. No other thread publishes meanwhile: until the transaction
-  /// has ended, the commit may have to be cut off.
+  /// Makes a commit visible by a catalog transaction. No other thread publishes meanwhile, because the commit is
+  /// truncated if the transaction fails.
   private func commitToCatalog<T>(
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T>? {
@@ -455,7 +455,7 @@ package final class WriterSession: Sendable {
     throw BlobStorageError(.needsPack, "A pack has to be begun first.")
   }
 
-  /// Hands all packs to the system.
+  /// Flushes all packs to the system.
   func flush(_ packs: inout OpenPacks) throws(BlobStorageError) {
     for writer in packs.writers {
       do { try writer.flush() } catch {
@@ -483,8 +483,8 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Gives up a pack that cannot be written any more. Loses what the system does not have of it, and truncates what it
-  /// has of a commit under way.
+  /// Gives up a pack that cannot be written any more. Loses the records that the system does not have, and truncates
+  /// those of a commit in progress.
   func lose(
     _ writer: PackWriter, _ packs: inout OpenPacks, _ cause: BlobStorageError, commitOffset: Int64? = nil
   ) {
@@ -509,7 +509,7 @@ package final class WriterSession: Sendable {
     logger.error("Pack \(writer.name) cannot be written.", metadata: ["reason": "\(cause.message)"])
   }
 
-  /// Truncates a failed commit: the next commit would apply refs and drops that stayed.
+  /// Truncates a failed commit. Otherwise the next commit would apply its refs and drops.
   private func cutBack(
     to offset: Int64?, of pack: PackWriter? = nil, _ packs: inout OpenPacks, _ cause: BlobStorageError
   ) {
@@ -518,6 +518,6 @@ package final class WriterSession: Sendable {
     lose(writer, &packs, cause, commitOffset: offset)
   }
 
-  /// Reads or changes what threads share. Nothing waits in `body`, and it does no I/O.
+  /// Reads or changes the state that threads share. `body` neither waits nor does I/O.
   func locked<T: Sendable>(_ body: (inout WriterState) -> T) -> T { state.withLock { body(&$0) } }
 }

@@ -1,13 +1,13 @@
-/// What the threads of one session share: lengths on the medium, what is pending, and why writing has ended.
+/// The state that the threads of one session share: durable lengths, pending records, and why writing has ended.
 ///
-/// Its functions only compute, and the lock around it covers nothing else. The open packs and their order change under
-/// the append lock too, so that the holder of that lock finds them as it left them.
+/// Its functions only compute, and the lock around it covers nothing else. The open packs and their order also change
+/// only under the append lock, so the holder of that lock finds them unchanged.
 struct WriterState: Sendable {
   /// The pack that takes the next record.
   struct Current: Sendable {
     var name: PackName
     var file: any File
-    /// Bytes that the system has, or had a moment ago.
+    /// Bytes that the system had when the state was last updated.
     var writtenByteCount: Int64
   }
 
@@ -15,10 +15,10 @@ struct WriterState: Sendable {
   struct SyncPlan: Sendable {
     var pack: PackName
     var file: any File
-    /// How much of it is on the medium afterwards.
+    /// Bytes of it that are on the medium afterwards.
     var target: Int64
     var hasName: Bool
-    /// Whether nothing of the pack has been forced to the medium before.
+    /// Whether no bytes of the pack have been synced before.
     var isFirst: Bool
   }
 
@@ -31,15 +31,15 @@ struct WriterState: Sendable {
   }
 
   private(set) var current: Current?
-  /// Packs that take no more records and are not being sealed yet.
+  /// Full packs that are not being sealed yet.
   private(set) var full: [PackName] = []
   var nextSequence: UInt32 = 1
-  /// Up to that number the names of this session's packs are on the medium.
+  /// The names of this session's packs up to this sequence number are on the medium.
   var namedSequence: UInt32 = 0
   var pending = PendingRecords()
-  /// How much of packs, own and others', is known to be on the medium, their names included.
+  /// Bytes of packs, own and others', that are known to be on the medium together with the pack's name.
   private var durable: [PackName: Int64] = [:]
-  /// Packs that are full and not yet on the medium.
+  /// Packs that are being sealed.
   var sealingCount = 0
   /// Increases whenever records were lost before they were applied.
   private(set) var lossCount = 0
@@ -49,22 +49,22 @@ struct WriterState: Sendable {
   var poison: BlobStorageError?
   /// Why the last pack could not be sealed.
   var sealFailure: BlobStorageError?
-  /// A pack that could not be cut back for good, until the catalog says so.
+  /// A pack that could not be cut back durably, until the catalog has it marked.
   var unmarkedPoison: PackName?
   /// The slots in which unsealed packs publish their lengths.
   var slots: [PackName: LiveTable.Slot] = [:]
-  /// A pack whose syncs follow each other closely.
+  /// The pack whose syncs follow each other closely.
   private var oftenSynced: PackName?
   /// The threads that need a sync.
   var syncGroup = SyncGroup()
 
-  /// The number of the first pack that is not being sealed.
+  /// The sequence number of the first pack that is not being sealed.
   var firstSequence: UInt32 { full.map(\.sequence).min() ?? current?.name.sequence ?? nextSequence }
 
   /// Whether commits wait for packs to reach the medium.
   var isSealing: Bool { sealingCount > 0 || !full.isEmpty }
 
-  /// Whether nothing is left to write or to seal, except pending records.
+  /// Whether writing goes on and nothing is left to write or to seal, except pending records.
   var isIdle: Bool { poison == nil && sealFailure == nil && current == nil && !isSealing }
 
   func durableByteCount(of pack: PackName) -> Int64 { durable[pack] ?? 0 }
@@ -73,12 +73,12 @@ struct WriterState: Sendable {
     durable[pack] = max(durable[pack] ?? 0, byteCount)
   }
 
-  /// Whether a record of this session may refer to one at that offset without a sync (H1).
+  /// Whether a record of this session may refer to one at that offset of a pack without a sync (H1).
   func canRefer(to pack: PackName, offset: Int64) -> Bool {
     current?.name == pack || durableByteCount(of: pack) > offset
   }
 
-  /// Takes over which packs are open. The caller holds the append lock.
+  /// Updates the list of open packs. The caller holds the append lock.
   mutating func update(from packs: borrowing OpenPacks) {
     current = packs.writer.map {
       Current(name: $0.name, file: $0.file, writtenByteCount: $0.writtenByteCount)
@@ -86,7 +86,7 @@ struct WriterState: Sendable {
     full = packs.full.map(\.name)
   }
 
-  /// Whether a published length may make a commit visible, and the slot that it goes to: nil before a pack is begun.
+  /// Whether a published length can make a commit visible, and the slot to publish it in: nil before a pack is begun.
   func slotToPublish(in table: LiveTable) -> (canPublish: Bool, slot: LiveTable.Slot?) {
     guard let current else { return (true, nil) }
     let slot = slots[current.name]
@@ -108,10 +108,11 @@ struct WriterState: Sendable {
 
   // MARK: Losses
 
-  /// Gives up a pack: only what `packs` has is still pending. Until ``endCut(of:failure:)``, whether the session can
-  /// go on is open.
+  /// Gives up a pack: only the records pending in `packs` remain. Until ``endCut(of:failure:)``, it is open whether the
+  /// session can go on.
   ///
-  /// - Returns: the pack's slot. Dropping it is a system call, so the caller does that without the lock around the state.
+  /// - Returns: the pack's slot. Dropping it is a system call, so the caller does that without the lock around the
+  ///   state.
   mutating func beginCut(
     of pack: PackName, leaving packs: borrowing OpenPacks, _ cause: BlobStorageError
   ) -> LiveTable.Slot? {
@@ -120,11 +121,11 @@ struct WriterState: Sendable {
     lossCause = cause
     update(from: packs)
     isCutting = true
-    // What it published stays visible, like a dead writer's tail.
+    // Its published records stay visible, like a dead writer's tail.
     return slots.removeValue(forKey: pack)
   }
 
-  /// - Parameter failure: why `pack` could not be cut back.
+  /// - Parameter failure: why `pack` could not be cut back; nil if it was.
   mutating func endCut(of pack: PackName, failure: BlobStorageError?) {
     isCutting = false
     guard let failure else { return }
@@ -140,7 +141,7 @@ struct WriterState: Sendable {
     return syncGroup.end { (durable[$0.pack] ?? 0) >= $0.byteCount }
   }
 
-  /// What is to be done for a commit; nil if its pack is durable, or not the current one.
+  /// The sync that a commit needs; nil if it is durable, or if its pack is not the current one.
   func syncPlan(for watermark: WriterSession.Watermark) -> SyncPlan? {
     guard durableByteCount(of: watermark.pack) < watermark.byteCount, let current,
       current.name == watermark.pack
@@ -152,13 +153,13 @@ struct WriterState: Sendable {
 
   /// Records a sync that has succeeded.
   ///
-  /// - Parameter fillByteCount: the distance within which two syncs follow each other closely.
+  /// - Parameter fillByteCount: the most bytes between syncs that follow each other closely.
   mutating func finish(_ plan: SyncPlan, fillByteCount: Int) {
     if let last = durable[plan.pack], plan.target - last <= fillByteCount { oftenSynced = plan.pack }
     raiseDurable(plan.pack, to: plan.target)
   }
 
-  /// Whether zeros written ahead make the syncs of a pack faster.
+  /// Whether zeros written ahead make the pack's syncs faster.
   func isOftenSynced(_ pack: PackName) -> Bool { oftenSynced == pack }
 
   /// Records that a pack is published.
