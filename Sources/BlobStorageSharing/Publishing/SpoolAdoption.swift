@@ -10,7 +10,7 @@ struct SpoolAdoption {
   private let backend: RemoteBackend
   private let locks: WriterLocks
   private var isRebuildDue = false
-  /// Writers that live, or have packs that stay in the spool.
+  /// Writers that live, or whose packs stay in the spool.
   private var unfinished: Set<UInt64> = []
   /// Writers with packs that can never be published. Only a collector, which fences them, ends their registration.
   private var ended: Set<UInt64> = []
@@ -25,8 +25,8 @@ struct SpoolAdoption {
 
   /// Sets aside the packs after a pack without a footer, for each writer that a power cut may have ended.
   ///
-  /// The power cut may have torn records off that pack, and later packs may need them. Runs before any process seals
-  /// it. If the machine kept running, no record is lost: only the footer is missing.
+  /// The power cut may have torn off records of that pack, and later packs may need them. It must run before any
+  /// process seals that pack. If the machine kept running, no record is lost: only the footer is missing.
   static func setAsideTorn(
     _ backend: RemoteBackend, _ locks: WriterLocks, _ codecs: CodecPool, _ logger: Logger
   ) throws(BlobStorageError) {
@@ -36,11 +36,11 @@ struct SpoolAdoption {
         continue
       }
       for (index, name) in own.enumerated() {
-        // The lock fails if the writer lives.
+        // Adopting fails if the writer lives.
         guard let file = try backend.adoptPack(name) else { break }
         defer { file.close() }
         if try PackScanner(file: file, name: name, codecs: codecs).trailer() != nil { continue }
-        // Begin with the last: after a kill, the next run continues here.
+        // Begin with the last: if the process is killed, the next run continues here.
         for later in own[(index + 1)...].reversed() {
           let place = try backend.setAsidePack(later)
           logger.warning(
@@ -56,7 +56,7 @@ struct SpoolAdoption {
     let names = Dictionary(grouping: try backend.spooledPackNames(), by: \.writer)
     for writer in names.keys.sorted() {
       try attempt(writer) { (adoption) throws(BlobStorageError) in
-        // A published pack may lie in the spool unlocked while its writer lives.
+        // A living writer's published pack may lie unlocked in the spool.
         let isDead = try adoption.locks.ifDead(writer) { () throws(BlobStorageError) in
           try adoption.adopt(writer, (names[writer] ?? []).sorted())
           if !adoption.unfinished.contains(writer), !adoption.ended.contains(writer) {
@@ -79,7 +79,7 @@ struct SpoolAdoption {
     }
   }
 
-  /// Skips a writer on errors: a full object store must not prevent reading.
+  /// Skips the writer on an error: a full object store must not prevent reading.
   private mutating func attempt(
     _ writer: UInt64, _ body: (inout Self) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -92,7 +92,7 @@ struct SpoolAdoption {
     }
   }
 
-  /// Ends the registration of a dead writer, after a mark behind the last pack that it is known to have published.
+  /// Ends the registration of a dead writer, after an end mark behind the last pack that it is known to have published.
   private func leave(_ writer: UInt64) throws(BlobStorageError) {
     var last =
       try parts.catalog.packRows().lazy.map(\.row)
@@ -102,7 +102,7 @@ struct SpoolAdoption {
     if let fence = listing.fences[writer], fence > last { last = 0 }
     if backend.collections.removed.contains(PackName(writer: writer, sequence: last)) { last = 0 }
     if last > 0 {
-      // It may have published more than this machine remembers.
+      // The writer may have published more packs than this machine remembers.
       _ = try Fencing.fence(
         writer, published: last, removed: backend.collections.removed, by: nil, backend.objects,
         storeID: backend.storeID)
@@ -116,7 +116,7 @@ struct SpoolAdoption {
   private mutating func adopt(_ writer: UInt64, _ names: [PackName]) throws(BlobStorageError) {
     if names.isEmpty { return }
     let found = try Membership.registration(of: writer, backend.objects, storeID: backend.storeID)
-    // After the writer's lock was taken: it knows no more of the log than this.
+    // List after taking the writer's lock: the writer has then read no later log entry.
     let listing = try backend.listing(of: writer)
     for name in names {
       // A living writer publishes its own packs.
@@ -130,29 +130,29 @@ struct SpoolAdoption {
       }
       if let row, row.durableByteCount > 0 {
         try backend.settle(name)
-        // A power cut may have torn what lies here, if an index knew the pack.
+        // A power cut may have torn the local file, if the catalog got the pack from an index.
         backend.forgetRecords(name)
         continue
       }
       if let byteCount = listing.packs[name], byteCount == (try file.status().byteCount) {
-        // A pack torn by a power cut is whole in the object store: rebuild the catalog from that one first.
+        // A torn local file has a whole copy in the object store: rebuild the catalog from that first.
         if row?.isSealed != true || row?.isDamaged != false {
           backend.distrustLocal(name)
           try parts.catalog.rebuild(because: nil)
         }
-        // Otherwise what has ended the registration has named the pack.
+        // Without a registration, the process that ended it has already named the pack.
         if found != nil { try backend.announce(name) }
         try finish(name, byteCount: byteCount)
         backend.forgetRecords(name)
         continue
       }
       if backend.collections.removed.contains(name) {
-        // It was published, and collected since.
+        // The pack was published, and a collector has removed it since.
         try setAside(name)
         continue
       }
       if !ended.contains(writer) {
-        // Without room for its footer, the pack waits for the next opening.
+        // Without space for its footer, the pack waits for the next opening.
         guard let row, row.isSealed else {
           unfinished.insert(writer)
           return
@@ -168,8 +168,8 @@ struct SpoolAdoption {
     }
   }
 
-  /// Whether all earlier packs of the writer were published, and none is a fence. Packs behind a gap or a fence are not
-  /// part of the store.
+  /// Whether all earlier packs of the writer were published, and none is a fence. Packs behind a gap or a fence do not
+  /// belong to the store.
   ///
   /// A power cut can lose a pack, and a killed opening can have set one aside.
   private func follows(_ name: PackName, _ listing: StoreListing) -> Bool {
@@ -187,7 +187,7 @@ struct SpoolAdoption {
     isRebuildDue = true
   }
 
-  /// Whether a sealed pack is whole. The spool is not synced, so a power cut may leave holes.
+  /// Whether a sealed pack is whole. The spool is not synced, so a power cut may have left holes.
   private func isWhole(_ name: PackName, _ file: any File) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
       return try PackScanner(file: file, name: name, codecs: parts.setting.codecs).isWhole()
