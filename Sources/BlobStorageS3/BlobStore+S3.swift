@@ -5,13 +5,13 @@ import BlobStorage
 extension BlobStore {
   /// Creates an empty store in an empty place of a bucket, and opens it.
   ///
-  /// First tests whether the object store has conditional puts: of concurrent puts of one new name with `If-None-Match:
-  /// *`, exactly one must store. Without them a sleeping writer cannot be fenced. The store then names this state
-  /// folder, and only this folder collects garbage, once all writers have acknowledged.
+  /// First tests whether the object store has conditional put: of concurrent puts of one new name with `If-None-Match:
+  /// *`, exactly one must store. Without it, a suspended writer cannot be fenced. The store then names this state
+  /// folder, and only this folder may collect garbage, once all writers have acknowledged.
   ///
   /// - Parameter state: This machine's state folder, created if missing.
-  /// - Throws: `storeExists`; `notAStore` if the place holds other objects, or lies in that of another store; or the object
-  ///   store's refusal: `permissionDenied`, `noBucket`, `unreachable`. Then there is no store.
+  /// - Throws: `storeExists`; `notAStore` if the place holds other objects, or lies inside another store; or the object
+  ///   store's refusal: `permissionDenied`, `noBucket`, `unreachable`. Then no store was created.
   public static func create(
     in place: S3Configuration, state: some PathConvertible, options: StoreOptions = StoreOptions(),
     configuration: StoreConfiguration = StoreConfiguration(),
@@ -19,7 +19,7 @@ extension BlobStore {
   ) async throws(BlobStorageError) -> BlobStore {
     let (objects, state) = (S3ObjectStore(try S3Client(place)), try state.pathText())
     let hasSingleCollector = try await BlobStore.blocking { () throws(BlobStorageError) in
-      // Reports existing objects before it writes anything.
+      // Check for existing objects before writing any.
       guard try objects.firstThatCounts().first == nil else { return false }
       try place.checkOutside()
       return try ConditionalPutProbe().run(on: objects, below: objects.trialFolder) != .holds
@@ -47,7 +47,7 @@ extension BlobStore {
 }
 
 extension S3Configuration {
-  /// - Throws: `notAStore` if the place lies in that of a store, whose own objects could be mistaken for others.
+  /// - Throws: `notAStore` if the place lies inside another store: its objects could be mistaken for that store's.
   fileprivate func checkOutside() throws(BlobStorageError) {
     var outer = self
     while let parent = outer.location.parent {
@@ -57,7 +57,7 @@ extension S3Configuration {
         bytes = try S3ObjectStore(try S3Client(outer)).get(
           SharedNames.store, 0..<Int64(StoreHeader.magic.count))
       } catch {
-        // Keys may be for this place alone.
+        // The credentials may be valid for this place alone.
         guard error.code == .permissionDenied else { throw error }
         continue
       }

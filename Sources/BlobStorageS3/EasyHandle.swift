@@ -1,9 +1,9 @@
 import BlobStorage
 import CCurl
 
-/// Owns a handle of libcurl, with its connection to the server.
+/// Owns a libcurl handle, with its connection to the server.
 ///
-/// One thread at a time uses it. Options that cannot be set fail the next request.
+/// One thread at a time uses it. If an option cannot be set, the next request fails.
 final class EasyHandle: @unchecked Sendable {
   // Unchecked: the pool lends it to one request at a time.
   private let handle: UnsafeMutableRawPointer
@@ -14,10 +14,10 @@ final class EasyHandle: @unchecked Sendable {
   /// When the last request ended.
   private(set) var lastUse = ContinuousClock.now
 
-  /// Why libcurl cannot be used, if it cannot.
+  /// Why libcurl is unusable; nil if it is usable.
   private static let refusal = bs_curl_start().map { String(cString: $0) }
 
-  /// Loads libcurl, the first time.
+  /// Loads libcurl on first use.
   ///
   /// - Throws: if there is no libcurl, or no memory.
   init() throws(BlobStorageError) {
@@ -40,7 +40,7 @@ final class EasyHandle: @unchecked Sendable {
     connection.deallocate()
   }
 
-  /// Forgets all options, and keeps the connection.
+  /// Resets all options, and keeps the connection.
   func reset() {
     bs_curl_reset(handle)
     bs_curl_free(headers)
@@ -55,7 +55,7 @@ final class EasyHandle: @unchecked Sendable {
 
   func set(_ option: CURLoption, _ text: String) { require(bs_curl_set_text(handle, option, text)) }
 
-  /// Removes curl's default. An option that this curl lacks has none.
+  /// Removes curl's default. Does nothing if this curl lacks the option.
   func clear(_ option: CURLoption) { _ = bs_curl_set_text(handle, option, nil) }
 
   /// Sets the length of the request's body.
@@ -83,13 +83,13 @@ final class EasyHandle: @unchecked Sendable {
     }
   }
 
-  /// Acknowledges the headers of a response at once.
+  /// Sends a TCP acknowledgement of a response's headers at once.
   ///
-  /// Some servers, such as Ceph's, send a short body only after that (Nagle's algorithm), and Linux delays it by 40 ms
-  /// on a connection that is used again.
+  /// Some servers, such as Ceph's, send a short body only after it (Nagle's algorithm), and Linux delays it by 40 ms on
+  /// a reused connection.
   func acknowledge() { bs_curl_acknowledge(connection.pointee) }
 
-  /// A number that curl knows about the last request; 0 if it does not.
+  /// A number that curl reports about the last request; 0 if unknown.
   func information(_ number: CURLINFO) -> Int { bs_curl_long(handle, number) }
 
   /// Describes the failure of the last request.

@@ -6,15 +6,16 @@ import Foundation
 import Synchronization
 import SystemPackage
 
-/// Sends requests and waits for their responses on the callers' threads, by libcurl.
+/// Sends requests with libcurl on the callers' threads, and waits for the responses.
 ///
-/// A connection serves one request at a time and is kept for the next, so a slow request delays no other. Redirects are
-/// not followed.
+/// Each connection serves one request at a time and is then kept for another, so a slow request delays no other.
+/// Redirects are not followed.
 package final class HTTPTransport: Sendable {
   /// Timeouts.
   package struct Patience: Sendable {
     package var connecting: Duration
-    /// The longest time in which less than 4 KiB move, and between request and response. It ends up to a second late.
+    /// The longest time in which less than 4 KiB move, and the longest between request and response. Detected up to a
+    /// second late.
     package var silence: Duration
 
     package init(connecting: Duration = .seconds(10), silence: Duration = .seconds(60)) {
@@ -25,7 +26,7 @@ package final class HTTPTransport: Sendable {
 
   /// The most connections; more requests wait.
   private static let connectionCountMax = 32
-  /// Object stores close idle connections sooner or later. Here it happens when another request ends.
+  /// The longest idle time of a connection, checked when a request ends. Object stores close idle connections, too.
   private static let idleMax = Duration.seconds(60)
   /// The length of curl's buffers, one for each direction.
   private static let bufferByteCount = 256 << 10
@@ -34,13 +35,13 @@ package final class HTTPTransport: Sendable {
   private let certificates: FilePath?
   private let proxy: S3Proxy?
   private let patience: Patience
-  /// Idle handles, the last used last.
+  /// Idle handles, the most recently used last.
   private let idle = Mutex<[EasyHandle]>([])
   private let room = DispatchSemaphore(value: connectionCountMax)
 
   /// A transport for one object store.
   ///
-  /// - Parameter isSecure: Whether it speaks HTTPS. Otherwise it speaks HTTP, and never anything else.
+  /// - Parameter isSecure: Whether it uses HTTPS. Otherwise it uses HTTP, and never any other protocol.
   /// - Throws: if the certificates cannot be read.
   package init(
     isSecure: Bool, certificates: FilePath?, proxy: S3Proxy?, patience: Patience
@@ -59,7 +60,7 @@ package final class HTTPTransport: Sendable {
     self.patience = patience
   }
 
-  /// Sends one request and returns its response, whatever its status.
+  /// Sends one request, and returns its response for any status.
   ///
   /// - Parameter answerByteCountMax: The longest response body; a longer one fails.
   package func send(
@@ -79,16 +80,16 @@ package final class HTTPTransport: Sendable {
     handle.reset()
     setConnection(handle)
     handle.set(CURLOPT_URL, url)
-    // The signature covers the path as it is.
+    // Send the path unchanged, because the signature covers it.
     handle.set(CURLOPT_PATH_AS_IS, 1)
     if let body {
       handle.set(CURLOPT_UPLOAD, 1)
       handle.setBodyByteCount(body.byteCount)
-      // Do not wait for a permission that not every object store sends.
+      // Do not wait for `100 Continue`, which not every object store sends.
       handle.addHeader("Expect:")
     }
     handle.set(CURLOPT_CUSTOMREQUEST, method)
-    // A header without a value ends with a semicolon for curl.
+    // curl expects a semicolon after a header without a value.
     for header in headers {
       handle.addHeader(header.value.isEmpty ? "\(header.name);" : "\(header.name): \(header.value)")
     }
@@ -99,7 +100,7 @@ package final class HTTPTransport: Sendable {
       keep(handle)
       return transfer.answer
     }
-    // The connection is closed, and curl may keep other state of the failed request: the handle goes.
+    // The connection is closed, and curl may keep other state of the failed request: drop the handle.
     if let refusal = transfer.refusal { return refusal }
     if let failure = transfer.failure { throw failure }
     if code == CURLE_PARTIAL_FILE, let byteCount = transfer.answer.byteCount {
@@ -119,18 +120,18 @@ package final class HTTPTransport: Sendable {
     handle.set(CURLOPT_NOSIGNAL, 1)
     handle.set(CURLOPT_PROTOCOLS, Int(isSecure ? CURLPROTO_HTTPS : CURLPROTO_HTTP))
     handle.set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1)
-    // Whatever the system's TLS library would still accept.
+    // Refuse older versions, even if the system's TLS library accepts them.
     handle.set(CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))
     handle.set(CURLOPT_CONNECTTIMEOUT_MS, max(1, Int(patience.connecting / .milliseconds(1))))
     handle.set(CURLOPT_BUFFERSIZE, Self.bufferByteCount)
     handle.set(CURLOPT_UPLOAD_BUFFERSIZE, Self.bufferByteCount)
-    // The other connections have handles of their own.
+    // Every connection has its own handle.
     handle.set(CURLOPT_MAXCONNECTS, 1)
     if let certificates {
       handle.set(CURLOPT_CAINFO, certificates.string)
       handle.clear(CURLOPT_CAPATH)
     }
-    // The configuration has read the variables for proxies: curl must not.
+    // The configuration has read the proxy variables, so curl must not.
     handle.set(CURLOPT_NOPROXY, "")
     guard let proxy else { return handle.set(CURLOPT_PROXY, "") }
     let host = proxy.host.contains(":") ? "[\(proxy.host)]" : proxy.host
@@ -143,9 +144,9 @@ package final class HTTPTransport: Sendable {
     }
   }
 
-  /// Returns a handle to the pool, and frees those that were idle for long.
+  /// Returns a handle to the pool, and frees handles that were idle for too long.
   private func keep(_ handle: EasyHandle) {
-    // Freed outside the lock: this may wait for the network.
+    // Free them outside the lock, because that may wait for the network.
     _ = idle.withLock { idle in
       let stale = Array(idle.prefix { ContinuousClock.now - $0.lastUse > Self.idleMax })
       idle.removeFirst(stale.count)

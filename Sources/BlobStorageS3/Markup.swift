@@ -3,8 +3,8 @@ import BlobStorage
 /// Parses an XML response: an element with its text and child elements.
 ///
 /// Responses are small and plain. The reader accepts elements, text, and the five named and the numbered characters. It
-/// skips attributes and namespaces. It refuses declarations, deep nesting and malformed input, so that no document
-/// costs more work than its length.
+/// skips attributes and namespaces. It refuses document type declarations, deep nesting and malformed input, so that no
+/// document costs more work than its length.
 package struct Markup: Hashable, Sendable {
   package var name: String
   package var text = ""

@@ -1,6 +1,6 @@
 #if THREAD_SANITIZER && canImport(Glibc)
   import BlobStorage
 
-  // The thread sanitizer sees this lock, as in the core.
+  // The thread sanitizer understands this lock, as in the core.
   typealias Mutex = VisibleMutex
 #endif

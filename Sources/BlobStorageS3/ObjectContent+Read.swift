@@ -5,7 +5,7 @@ import SystemPackage
 extension ObjectContent {
   /// Fills a buffer with the bytes from `offset` on, and returns their number: fewer only at the end.
   ///
-  /// - Throws: `corrupted` if the file is shorter than it was when it was handed over.
+  /// - Throws: `corrupted` if the file is shorter than `byteCount`.
   func read(
     into buffer: UnsafeMutableRawBufferPointer, at offset: Int64
   ) throws(BlobStorageError) -> Int {
@@ -25,7 +25,7 @@ extension ObjectContent {
     return target.count
   }
 
-  /// Hashes all bytes with SHA-256, in hexadecimal.
+  /// The SHA-256 of all bytes, in hexadecimal.
   func sha256() throws(BlobStorageError) -> String {
     let buffer = UnsafeMutableRawBufferPointer.allocate(
       byteCount: Int(min(max(1, byteCount), 512 << 10)), alignment: 16)

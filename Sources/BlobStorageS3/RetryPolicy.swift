@@ -1,5 +1,5 @@
-/// Says when to retry a request: full jitter over a doubling time, so that clients that were refused
-/// together do not retry together.
+/// Decides when to retry a request. Uses full jitter over a doubling pause, so that clients that were refused together
+/// do not retry together.
 package struct RetryPolicy: Sendable {
   /// The most attempts, including the first.
   package var attemptCountMax: Int
@@ -31,7 +31,7 @@ package struct RetryPolicy: Sendable {
   }
 }
 
-/// Supplies time and random numbers, so that tests can set them.
+/// Supplies time and random numbers, so that tests control them.
 package struct S3Surroundings: Sendable {
   /// Seconds since 1970.
   package var now: @Sendable () -> Int64

@@ -128,7 +128,7 @@ package final class S3Client: Sendable {
     }
   }
 
-  /// Adopts the object store's time. Returns how many seconds this machine's clock is ahead.
+  /// Adopts the object store's time. Returns the seconds by which this machine's clock is ahead.
   private func correctClock(by time: UTCTime) -> Int64 {
     let offset = time.secondsSince1970 - surroundings.now()
     state.withLock { $0.clockOffset = offset }
@@ -142,7 +142,7 @@ package final class S3Client: Sendable {
       configuration.proxy?.password,
     ]
     var message = error.message
-    // A secret of one or two letters is none, and occurs in every sentence.
+    // Ignores secrets of up to three bytes: they are no secrets, and occur in every sentence.
     for case let secret? in secrets where secret.text.utf8.count > 3 {
       message = message.replacingOccurrences(of: secret.text, with: "(hidden)")
     }

@@ -2,7 +2,7 @@ import BlobStorage
 import Foundation
 import SystemPackage
 
-/// Says where the objects of a store are and how to reach them.
+/// The place of a store's objects, and how to reach it.
 ///
 /// Printing it shows no secrets.
 public struct S3Configuration: Sendable {
@@ -14,7 +14,7 @@ public struct S3Configuration: Sendable {
   public var addressing: S3Endpoint.Addressing
   /// The region that requests are signed for. Self-hosted object stores accept any.
   public var region: String
-  /// The keys that requests are signed with.
+  /// The keys that sign requests.
   public var credentials: S3Credentials
   /// A PEM file of trusted certificates, instead of the system's.
   public var certificates: FilePath?
@@ -36,7 +36,7 @@ public struct S3Configuration: Sendable {
     self.proxy = proxy
   }
 
-  /// The region to sign for when an object store has none.
+  /// The region to sign for if none is set.
   public static let defaultRegion = "us-east-1"
 
   /// The host that requests go to.
@@ -50,11 +50,11 @@ public struct S3Configuration: Sendable {
 }
 
 extension S3Configuration {
-  /// Reads how to reach a place from the usual variables and files.
+  /// Reads the settings for a place from the usual environment variables and files.
   ///
   /// | what | variable, in this order | in a profile |
   /// |---|---|---|
-  /// | credentials | `AWS_ACCESS_KEY_ID` with `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` | the same, in lower case |
+  /// | credentials | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` | the same, in lower case |
   /// | region | `AWS_REGION`, `AWS_DEFAULT_REGION` | `region` |
   /// | endpoint | `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL` | `endpoint_url` |
   /// | certificates | `AWS_CA_BUNDLE` | `ca_bundle` |
@@ -86,7 +86,7 @@ extension S3Configuration {
     switch profile["s3.addressing_style"] {
     case "path": addressing = .path
     case "virtual": addressing = .virtualHost
-    // No certificate covers a bucket with a dot as a host name: wildcards cover one level.
+    // No certificate covers a bucket with a dot as a host name, because wildcards cover one level.
     default: addressing = service == nil && !location.bucket.contains(".") ? .virtualHost : .path
     }
     self.init(

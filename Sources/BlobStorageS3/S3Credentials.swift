@@ -1,4 +1,4 @@
-/// The keys that requests are signed with.
+/// The keys that sign requests.
 public struct S3Credentials: Hashable, Sendable {
   /// The public key, which is part of every request.
   public var accessKey: String

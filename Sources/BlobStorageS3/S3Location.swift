@@ -9,10 +9,10 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
 
   /// Parses a place, which begins with `s3://`.
   ///
-  /// - Throws: `invalidArgument` for an invalid bucket name. Also for a prefix with an empty part, `.` or `..`, which a
-  ///   proxy might rewrite to another place.
+  /// - Throws: `invalidArgument` for an invalid bucket name. Also for a prefix of more than 512 bytes, with control
+  ///   characters, or with a part that is empty, `.` or `..`, which a proxy might rewrite.
   public init(_ text: String) throws(BlobStorageError) {
-    // A password before the bucket's name must not appear in a log.
+    // A password before the bucket's name must not reach a log.
     let shown = text.contains("@") ? "What is named" : "'\(text)'"
     guard text.hasPrefix(Self.scheme) else {
       throw BlobStorageError(
@@ -46,7 +46,7 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
     self.prefix = prefix
   }
 
-  /// The place around this one; nil for a whole bucket.
+  /// The place that contains this one; nil for a whole bucket.
   var parent: S3Location? {
     guard !prefix.isEmpty else { return nil }
     let end = prefix.lastIndex(of: "/") ?? prefix.startIndex
@@ -62,7 +62,7 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
   private static let prefixByteCountMax = 512
   private static let scheme = "s3://"
 
-  // Accepts what any object store does: AWS refuses '_' and upper case in new buckets.
+  // Accepts the names that any object store accepts: AWS refuses '_' and upper case in new buckets.
   private static func isBucket(_ text: Substring) -> Bool {
     (3...63).contains(text.utf8.count) && text.first != "." && text.first != "-"
       && text.utf8.allSatisfy { byte in

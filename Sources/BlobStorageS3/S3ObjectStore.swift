@@ -7,7 +7,7 @@ import BlobStorageSharing
 /// object twice, to sign and to send it, and never holds all of it in memory. It uses only widely supported features:
 /// `If-None-Match: *` on a PUT, ranges, and listings after a name.
 package final class S3ObjectStore: ObjectStore {
-  /// The longest object. All object stores accept five times that in one PUT.
+  /// The longest object. All object stores accept five times as much in one PUT.
   package static let objectByteCountMax = BlobLimits.packByteCountMax
 
   /// The longest page: an encoded name takes up to 3 KiB, and its entry half a KiB more.
@@ -19,7 +19,7 @@ package final class S3ObjectStore: ObjectStore {
 
   private let pageCountMax: Int
 
-  /// - Parameter pageCountMax: Names for each page; object stores return at most 1,000.
+  /// - Parameter pageCountMax: The most names in a page; object stores return at most 1,000.
   package init(_ client: S3Client, pageCountMax: Int = 1000) {
     self.client = client
     self.pageCountMax = pageCountMax
@@ -102,14 +102,14 @@ package final class S3ObjectStore: ObjectStore {
     let answer = try client.send(request, accepts: { $0.status == 416 || Self.isMissing($0) })
     switch answer.status {
     case 404: return nil
-    // The object ends before the range, and its length is unknown. For a suffix, this means that the object is empty.
+    // The object ends before the range, and its length is unknown. For a suffix range, the object is empty.
     case 416: return Part(bytes: [], start: 0, byteCount: 0)
     case 206:
       guard let text = answer.header("Content-Range"), let content = ContentRange(text),
         content.range.count == answer.body.count
       else { throw unfit(name) }
       return Part(bytes: answer.body, start: content.range.lowerBound, byteCount: content.byteCount)
-    // The whole object: object stores send it for a range that covers it.
+    // The whole object: object stores send it for a range that covers all of it.
     case 200: return Part(bytes: answer.body, start: 0, byteCount: Int64(answer.body.count))
     default: throw unfit(name)
     }

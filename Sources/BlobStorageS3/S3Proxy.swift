@@ -10,8 +10,8 @@ public struct S3Proxy: Hashable, Sendable {
 
   /// Reads the proxy for an object store from `https_proxy` or `HTTPS_PROXY`, or from `http_proxy` without TLS.
   ///
-  /// `no_proxy` and `NO_PROXY` list exempt hosts. `HTTP_PROXY` in upper case is ignored: a web server could have set it
-  /// from a request's header.
+  /// `no_proxy` and `NO_PROXY` list exempt hosts. `HTTP_PROXY` in upper case is ignored, because a web server may set
+  /// it from a request's header.
   package init?(for endpoint: S3Endpoint, bucketHost: String, environment: [String: String])
     throws(BlobStorageError)
   {
@@ -22,7 +22,7 @@ public struct S3Proxy: Hashable, Sendable {
     try self.init(text, variable: names.last ?? "")
   }
 
-  /// Parses a proxy: `http://USER:PASSWORD@HOST:PORT`. All but the host is optional.
+  /// Parses a proxy: `http://USER:PASSWORD@HOST:PORT`. Everything except the host is optional.
   private init(_ text: String, variable: String) throws(BlobStorageError) {
     // Never quote the text: it may hold a password.
     let wrong = BlobStorageError(

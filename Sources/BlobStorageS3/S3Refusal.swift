@@ -103,7 +103,7 @@ struct S3Refusal {
 
   private var name: String { code.isEmpty ? "\(status)" : "\(status) \(Self.printable(code))" }
 
-  /// Cleans text from the network for use in a sentence.
+  /// Prepares text from the network for a message: replaces control characters, and truncates it to 200 characters.
   static func printable(_ text: String) -> String {
     String(text.unicodeScalars.prefix(200).map { $0.value < 0x20 || $0.value == 0x7F ? " " : Character($0) })
   }

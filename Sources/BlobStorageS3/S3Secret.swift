@@ -1,6 +1,6 @@
-/// Hides a text from logs: every way of printing it shows that it is hidden.
+/// Hides a text from logs: every way to print it shows `(hidden)`.
 ///
-/// Use `text` only to sign or send it. Errors and logs that print a value with a secret inside do not show it.
+/// Use `text` only to sign or send it. Printing a value that contains a secret does not show the secret.
 public struct S3Secret: Hashable, Sendable, CustomStringConvertible, CustomDebugStringConvertible,
   CustomReflectable
 {

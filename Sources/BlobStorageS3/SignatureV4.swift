@@ -4,15 +4,15 @@ import Foundation
 /// Signs requests with AWS Signature Version 4, in a header.
 ///
 /// It signs the *canonical request*: method, path, query, headers and the SHA-256 of the body, in a normal form. The
-/// body's digest is always included, so that the object store checks the body. The path is encoded once and not
-/// normalized, as S3 requires.
+/// signature always includes the body's digest, so that the object store checks the body. The path is encoded once and
+/// not normalized, as S3 requires.
 package struct SignatureV4: Sendable {
-  /// The parts of a request that are signed.
+  /// The signed parts of a request.
   package struct Request: Sendable {
     package var method: String
     /// The encoded path, beginning with `/`.
     package var path: String
-    /// The query, not encoded, in any order.
+    /// The query, unencoded, in any order.
     package var query: [(name: String, value: String)]
     /// The headers to sign, including `Host`, in any order.
     package var headers: [(name: String, value: String)]
@@ -30,7 +30,7 @@ package struct SignatureV4: Sendable {
       self.bodyDigest = bodyDigest
     }
 
-    /// The query for the URL and the signature: encoded and sorted.
+    /// The encoded and sorted query, for the URL and the signature.
     package var queryText: String {
       query.map { (PercentEncoding.encode($0.name), PercentEncoding.encode($0.value)) }
         .sorted { $0 < $1 }.map { "\($0.0)=\($0.1)" }.joined(separator: "&")

@@ -4,19 +4,19 @@ import CCurl
 
 /// A request in flight: sends its body, and collects the response up to a limit of bytes.
 ///
-/// curl calls it on the thread that performs the request. A refusal that arrives before all of the body was sent stops
+/// curl calls it on the thread that performs the request. A refusal that arrives before the whole body was sent stops
 /// the upload.
 final class Transfer {
   private(set) var answer = HTTPAnswer(status: 0, headers: [:], body: [])
-  /// Why the transfer was ended from here.
+  /// Why this side ended the transfer.
   private(set) var failure: TransportFailure?
-  /// What performs the request, meanwhile.
+  /// The handle that performs the request; nil before and after.
   var handle: EasyHandle?
 
   /// The most bytes of headers, including those of interim responses.
   private static let headerByteCountMax = 64 << 10
-  /// What has to move within the longest silence, so that a server cannot hold a connection with single bytes. It is far
-  /// below what the slowest uplink does: 70 bytes a second.
+  /// The bytes that must move within `silence`, so that a server cannot hold a connection with single bytes. At 60 s
+  /// this is 70 bytes a second, far below the slowest uplink.
   private static let movedByteCountMin: Int64 = 4 << 10
 
   private let body: ObjectContent?
@@ -24,7 +24,7 @@ final class Transfer {
   private let answerByteCountMax: Int
   private var headerByteCount = 0
   private let silence: Duration
-  /// The bytes that had moved when it last counted, and when that was.
+  /// The bytes moved at the last count, and the time of that count.
   private var moved: (byteCount: Int64, time: ContinuousClock.Instant) = (0, .now)
 
   /// - Parameter silence: The longest time in which next to nothing moves in either direction.
@@ -34,7 +34,7 @@ final class Transfer {
     self.silence = silence
   }
 
-  /// A whole refusal, even if the request then failed.
+  /// A complete response that refuses the request, even if the request then failed.
   var refusal: HTTPAnswer? { answer.status >= 300 && answer.byteCount == answer.body.count ? answer : nil }
 
   /// Puts the next bytes of the body into curl's buffer. Returns their number, 0 at the end.
@@ -51,7 +51,7 @@ final class Transfer {
     }
   }
 
-  /// Continues the body elsewhere: the server had closed an idle connection, and curl opens another.
+  /// Continues the body at `offset`: the server had closed an idle connection, and curl opens another.
   private func seek(to offset: Int64) -> Bool {
     guard let body, (0...body.byteCount).contains(offset) else { return false }
     sentByteCount = offset
@@ -66,7 +66,7 @@ final class Transfer {
     }
     let line = String(decoding: bytes, as: UTF8.self)
     if line.hasPrefix("HTTP/") {
-      // Each response begins with a status line, and interim responses (1xx) come before the last.
+      // Each response begins with a status line. Interim responses (1xx) precede the final one.
       let status = line.split(separator: " ").dropFirst().first.flatMap { Int($0) }
       answer = HTTPAnswer(status: status ?? 0, headers: [:], body: [])
       moved.time = .now
@@ -76,7 +76,7 @@ final class Transfer {
       let end = value.lastIndex { !$0.isWhitespace }.map { value.index(after: $0) } ?? value.startIndex
       if answer.headers[name] == nil { answer.headers[name] = String(value[..<end]) }
     } else {
-      // The empty line at their end.
+      // The empty line after the headers.
       handle?.acknowledge()
     }
     return true
@@ -92,7 +92,8 @@ final class Transfer {
     return true
   }
 
-  /// Whether to end the transfer, because nothing moves or the task was cancelled. curl asks every second or sooner.
+  /// Whether to end the transfer, because nothing moves or the task was cancelled. curl calls it every second or more
+  /// often.
   private func isOver(movedByteCount: Int64) -> Bool {
     if abs(movedByteCount - moved.byteCount) >= Self.movedByteCountMin { moved = (movedByteCount, .now) }
     if ContinuousClock.now - moved.time > silence { failure = .timeout }
@@ -102,7 +103,7 @@ final class Transfer {
 
   // MARK: Callbacks
 
-  /// What curl calls, with a transfer as the context.
+  /// The functions that curl calls, with a transfer as the context.
   static let callbacks = bs_curl_callbacks(
     header: { bytes, _, count, context in
       of(context)?.receiveHeader(UnsafeRawBufferPointer(start: bytes, count: count)) == true ? count : 0

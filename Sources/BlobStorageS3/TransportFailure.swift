@@ -41,8 +41,8 @@ package enum TransportFailure: Error, Sendable {
   ///
   /// - Parameters:
   ///   - text: curl's description of the failure.
-  ///   - errorNumber: The system's error, 0 if there was none.
-  ///   - proxyStatus: What a proxy answered to `CONNECT`, 0 without one.
+  ///   - errorNumber: The system's `errno`; 0 if there was none.
+  ///   - proxyStatus: The proxy's response to `CONNECT`; 0 without a proxy.
   package init(_ code: CURLcode, text: String, errorNumber: Int = 0, proxyStatus: Int = 0) {
     let reason = errorNumber == 0 ? text : "\(Errno(rawValue: CInt(truncatingIfNeeded: errorNumber)))"
     switch code {
@@ -51,7 +51,7 @@ package enum TransportFailure: Error, Sendable {
     case CURLE_COULDNT_RESOLVE_HOST: self = .unknownHost
     case CURLE_COULDNT_RESOLVE_PROXY: self = .refused("the proxy's host is not known")
     case CURLE_COULDNT_CONNECT: self = .refused(reason)
-    // All libraries for TLS that curl knows are quoted with "does not match target host name" or the like.
+    // With all TLS libraries, curl's text for a wrong host has "does not match target host name" or the like.
     case CURLE_PEER_FAILED_VERIFICATION: self = .certificate(isOtherHost: text.contains("target host"))
     case CURLE_SSL_CACERT_BADFILE: self = .certificate(isOtherHost: false)
     case CURLE_OPERATION_TIMEDOUT: self = .timeout

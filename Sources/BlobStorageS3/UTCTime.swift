@@ -1,6 +1,6 @@
 import Foundation
 
-/// A second in UTC, in the spellings of requests and responses.
+/// A second in UTC, in the formats of requests and responses.
 package struct UTCTime: Hashable, Sendable {
   package var secondsSince1970: Int64
 

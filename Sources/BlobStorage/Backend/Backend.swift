@@ -1,32 +1,32 @@
-/// Where packs are kept: their names, and the files behind them. Not what is in them.
+/// Keeps the packs of a store: lists, creates, opens and removes their files. Does not read records.
 ///
-/// A name is visible to others only with its writer's lock held and its header written. Every call may run on any
-/// thread.
+/// Other processes see a pack's name only once its writer holds the lock and has written the header. Every call may run
+/// on any thread.
 package protocol Backend: Sendable {
-  /// What the store has had written down of its packs.
+  /// The store's census.
   var census: any CensusLog { get }
 
-  /// Whether a pack is durable once it was sealed and synced here; else its publisher says when it is.
+  /// Whether a sealed and synced pack is durable. If false, a pack is durable only once its publisher has published it.
   var isDurableOnceSynced: Bool { get }
 
-  /// Whether an error means that a pack is damaged. The store goes on without the damaged part; any other error ends the
-  /// operation.
+  /// Whether an error means that a pack is damaged. The store then goes on without the damaged part. Any other error
+  /// ends the operation.
   func isDamage(_ error: BlobStorageError) -> Bool
 
-  /// The packs that are there, and those that were retired and not yet removed. What has left the store by the
-  /// census is not among the first.
+  /// Lists the store's packs, and the retired packs that still have a file. `live` has no pack that has left the store
+  /// by the census.
   func packNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName])
 
-  /// The same, without the packs that are published. Makes no request.
+  /// Lists the packs whose files are in the local folder. Makes no request.
   func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName])
 
-  /// Reads a published pack from where it is published from now on, whatever lies here: a power cut may have torn that.
+  /// Makes reads of a published pack ignore its local file, which a power cut may have torn.
   func distrustLocal(_ name: PackName)
 
   /// The published packs that this machine knows of. Makes no request.
   func knownPackNames() throws(BlobStorageError) -> Set<PackName>
 
-  /// Fetches what a new catalog needs of the published packs, so that a rebuild makes no request under its lock.
+  /// Fetches what a new catalog needs from the published packs, so that a rebuild makes no request under its lock.
   func prefetchFooters() throws(BlobStorageError)
 
   /// Whether a new record may refer to one in this pack: no collector is known to have condemned or removed the pack.
@@ -38,13 +38,13 @@ package protocol Backend: Sendable {
   /// How many chunks a reader fetches together, where requests cost more than bytes; else 0.
   var readAheadCount: Int { get }
 
-  /// Begins to fetch parts of packs. A read of a part waits for it; a failure is told there.
+  /// Starts to prefetch parts of packs. A later read of a part waits for its fetch, and throws the fetch's error.
   func prefetch(_ parts: [(file: any File, ranges: [Range<Int64>])])
 
-  /// Whether the medium has so much room that an open pack may take some before it needs it.
+  /// Whether the medium has enough free space for an open pack to allocate some before it needs it.
   var hasRoomAhead: Bool { get }
 
-  /// Removes a pack that this process has just created, and that no catalog knows. Its name may be used again.
+  /// Removes a pack that this process has just created and that no catalog has. The name may be used again.
   func removeNewPack(_ name: PackName) throws(BlobStorageError)
 
   /// Whether an open pack has left the store because it can never be published.
@@ -52,44 +52,44 @@ package protocol Backend: Sendable {
 
   /// Creates a pack that begins with `header`, locked for as long as the file is open.
   ///
-  /// - Throws: `io` when the name is taken.
+  /// - Throws: `io` if the name is taken.
   func createPack(_ name: PackName, header: [UInt8]) throws(BlobStorageError) -> any File
 
-  /// Opens a pack, retired or not; nil when it is not there.
+  /// Opens a pack, retired or not; nil if it has no file.
   func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)?
 
-  /// The same for a pack that is still written to, or waits to be published. Makes no request.
+  /// Opens a pack that a writer still fills, or that waits to be published. Makes no request.
   func openLocalPack(_ name: PackName) throws(BlobStorageError) -> (any File)?
 
-  /// Opens a pack for writing in place of its dead writer and locks it. Nil when it is not there any more, or when
-  /// another process holds its lock: a living writer, or one that recovers it.
+  /// Opens and locks a dead writer's pack for writing. Nil if it has no file, or if another process holds its lock: the
+  /// living writer, or a process that recovers it.
   func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)?
 
-  /// Takes packs out of the store: from the return on, durably, they are none of those that a catalog is made of.
+  /// Removes packs from the store, durably on return: no catalog is built from them any more. Their files stay.
   func retirePacks(_ names: [PackName]) throws(BlobStorageError)
 
-  /// Takes away the files of packs that have left the store by the census: a crash came between, or an old copy was
-  /// put back. The caller holds the collection lock.
+  /// Retires or moves the files of packs that have left the store by the census. A crash may have come before that, or
+  /// a restored copy may have brought them back. The caller holds the collection lock.
   func finishLeaving() throws(BlobStorageError)
 
-  /// Removes a retired pack.
+  /// Removes the file of a retired pack.
   func removeRetiredPack(_ name: PackName) throws(BlobStorageError)
 
-  /// Takes a damaged pack out of the store without removing it, and says where it is now.
+  /// Moves a damaged pack out of the store without removing it, and returns its new place.
   func setAsidePack(_ name: PackName) throws(BlobStorageError) -> String
 
-  /// Gives packs of the store whose files have other names their own names back, unless they have left the store. Ends
-  /// what an earlier call has begun.
+  /// Renames this store's packs whose files have wrong names, unless they have left the store. Continues an interrupted
+  /// call.
   ///
-  /// - Returns: the packs that were found so, and names that no file has any more.
+  /// - Returns: the renamed packs, and the names that no file has any more.
   func restoreNames(
     of store: StoreHeader
   ) throws(BlobStorageError) -> (found: Set<PackName>, left: Set<PackName>)
 
-  /// Forces the names of all packs to the medium.
+  /// Syncs the names of all packs.
   func synchronizeNames() throws(BlobStorageError)
 
-  /// Removes what a crash left of packs that never got their name.
+  /// Removes the files that a crash left before their packs got a name.
   func removeLeftovers() throws(BlobStorageError)
 }
 

@@ -7,9 +7,9 @@ package struct CacheFile: Hashable {
 
   private static let byteCountMax: Int64 = 16 << 10
 
-  /// What the folder says; nil when the store has no cache.
+  /// Reads the cache's prefix and limits; nil if the store has no cache.
   ///
-  /// - Throws: `corrupted` for a file that cannot be read.
+  /// - Throws: `corrupted` for a damaged file.
   package static func read(_ folder: StoreFolder) throws(BlobStorageError) -> CacheFile? {
     guard let status = try folder.files.status(of: folder.cache), status.kind == .regular else { return nil }
     let file = try folder.files.open(folder.cache, .read)
@@ -23,12 +23,12 @@ package struct CacheFile: Hashable {
     return read
   }
 
-  /// Replaces what the folder says, durably.
+  /// Replaces the file, durably.
   package func write(_ folder: StoreFolder) throws(BlobStorageError) {
     try folder.files.replace(folder.cache, with: Array(text.utf8)).close()
   }
 
-  /// Removes what the folder says, durably.
+  /// Removes the file, durably.
   package static func remove(_ folder: StoreFolder) throws(BlobStorageError) {
     try folder.files.remove(folder.cache)
     try folder.files.syncDirectory(folder.path)
@@ -63,12 +63,12 @@ package struct CacheFile: Hashable {
     limits = CacheLimits(
       byteLimit: bytes, keyLimit: count == 0 ? nil : count,
       lifetime: lifetime == 0 ? nil : .milliseconds(Int64(lifetime)))
-    guard (try? limits.check()) != nil else { return nil }  // nil means: these are no limits
+    guard (try? limits.check()) != nil else { return nil }  // nil means: the limits are invalid
   }
 }
 
 extension Duration {
-  /// Whole milliseconds, at least one, at most what fits.
+  /// Whole milliseconds, from 1 to 2⁵⁰.
   package var milliseconds: UInt64 {
     let (seconds, attoseconds) = components
     guard seconds < 1 << 40 else { return 1 << 50 }

@@ -3,8 +3,8 @@ import SystemPackage
 /// The file `census` of a store.
 ///
 /// Any process appends lines, each with one write. Only the holder of the collection lock replaces the file or appends
-/// `removed`, `set-aside`, `unreadable` and `accepted`. A line that is appended while the file is replaced may be
-/// lost; a later opening works it out again from the packs.
+/// `removed`, `set-aside`, `unreadable` and `accepted`. A line appended during a replacement may be lost. A later
+/// opening derives it again from the packs.
 package struct CensusFile: CensusLog {
   private let path: FilePath
   private let files: any FileSystem
@@ -14,7 +14,7 @@ package struct CensusFile: CensusLog {
     self.files = files
   }
 
-  /// What the file says; an empty census where there is none.
+  /// Reads the census; empty if there is no file.
   package func read() throws(BlobStorageError) -> Census {
     guard let file = try files.openIfThere(path, .read) else { return Census() }
     defer { file.close() }
@@ -39,18 +39,18 @@ package struct CensusFile: CensusLog {
     try files.syncDirectory(path.folder)
   }
 
-  /// Reserves room for the next lines, without which a full disk could never lose a pack again: each removal is a line.
+  /// Allocates space for the next lines, so that gc can remove packs from a full disk: each removal appends a line.
   private func reserveRoom(in file: any File) {
     do throws(BlobStorageError) {
       let status = try file.status()
       let reserved = status.byteCount + Self.reservedByteCount
       if status.allocatedByteCount < reserved { try file.reserve(byteCount: reserved) }
     } catch {
-      // What there is no room for yet is reserved behind another line.
+      // The disk has no space now. The next append tries again.
     }
   }
 
-  /// More than the lines that a collection appends at once.
+  /// More than the lines that one collection appends.
   private static let reservedByteCount: Int64 = 4 << 10
 
   package func replace(by census: Census) throws(BlobStorageError) {

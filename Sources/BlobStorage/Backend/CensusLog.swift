@@ -1,13 +1,13 @@
-/// Where a store writes its census.
+/// Stores a store's census.
 package protocol CensusLog: Sendable {
-  /// What was written so far.
+  /// Reads the census.
   func read() throws(BlobStorageError) -> Census
 
   /// Appends lines.
   ///
-  /// - Parameter durably: whether they are on the medium on return, and the name of a new file too.
+  /// - Parameter durably: whether to sync the lines, and the name of a new file, before returning.
   func append(_ events: [Census.Event], durably: Bool) throws(BlobStorageError)
 
-  /// Replaces all lines by the fewest that say the same. The caller holds the collection lock.
+  /// Replaces all lines by the fewest with the same meaning. The caller holds the collection lock.
   func replace(by census: Census) throws(BlobStorageError)
 }

@@ -1,19 +1,18 @@
 import SystemPackage
 
-/// Packs as files of a folder: `NAME.pack`, `NAME.gone` once retired, `NAME.new` until the header is written, `NAME.found`
-/// while repair gives a file that was renamed its own name back.
+/// Keeps packs as files of a folder. A pack's file is `NAME.new` until its header is written, then `NAME.pack`, and
+/// `NAME.gone` once retired. It is `NAME.found` while repair renames it.
 package struct FolderBackend: Backend {
   private let folder: FilePath
   private let asideFolder: FilePath
   private let files: any FileSystem
   private let weaknesses: Weaknesses
-  /// Whether names and headers are forced to the medium: not in a spool, whose packs are checked before they are
-  /// published.
+  /// Whether to sync names and headers. False in a spool, because packs are checked before they are published.
   private let synchronizes: Bool
   package let census: any CensusLog
   package var isDurableOnceSynced: Bool { true }
 
-  /// Packs in `folder`, which exists; damaged ones go to `asideFolder`, made when it is needed.
+  /// Keeps packs in `folder`, which exists. Moves damaged packs to `asideFolder`, which it creates when needed.
   package init(
     folder: FilePath, asideFolder: FilePath, files: any FileSystem, weaknesses: Weaknesses = [],
     synchronizes: Bool = true, census: any CensusLog
@@ -26,7 +25,7 @@ package struct FolderBackend: Backend {
     self.weaknesses = weaknesses
   }
 
-  /// With less free room than this, nothing is taken ahead.
+  /// With less free space than this, open packs allocate nothing ahead.
   private static let freeByteCountMin: Int64 = 64 << 20
 
   package var hasRoomAhead: Bool {
@@ -45,7 +44,7 @@ package struct FolderBackend: Backend {
         retired.append(pack)
       }
     }
-    // After the listing: what was removed meanwhile says so before it loses its name.
+    // Read the census after the listing: gc enters a removal before it renames the file.
     let census = try census.read()
     retired += live.filter { census.isRemoved($0) }
     live.removeAll { census.hasLeft($0) }
@@ -76,7 +75,7 @@ package struct FolderBackend: Backend {
     return try open(path(name, "gone"), .read)
   }
 
-  /// Opens the file of a pack; nil if there is none, or something else has its name.
+  /// Opens a pack's file; nil if the path is free or not a regular file.
   private func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> (any File)? {
     do throws(BlobStorageError) {
       guard let file = try files.openIfThere(path, intent) else { return nil }
@@ -89,7 +88,7 @@ package struct FolderBackend: Backend {
 
   package func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
     guard let file = try open(path(name, "pack"), .readWrite) else { return nil }
-    // It may have been retired between opening and locking: then it has another name by now.
+    // Another process may have retired it between opening and locking. Then the file has another name.
     let isLocked = try file.lock(.exclusive, wait: false) || weaknesses.contains(.recoversWithoutLock)
     guard isLocked, try files.status(of: path(name, "pack")) != nil else {
       file.close()
@@ -100,7 +99,7 @@ package struct FolderBackend: Backend {
 
   package func retirePacks(_ names: [PackName]) throws(BlobStorageError) {
     guard !names.isEmpty else { return }
-    // First, and on the medium: no pack ever goes without a word.
+    // First and durably: no pack may lose its name without a line in the census.
     try census.append(
       names.map { .removed($0.sequence...$0.sequence, writer: $0.writer) }, durably: true)
     for name in names { try files.rename(path(name, "pack"), to: path(name, "gone")) }
@@ -113,8 +112,8 @@ package struct FolderBackend: Backend {
       census.hasLeft($0)
     }
     guard !names.isEmpty else { return }
-    // The process that wrote this line may have died before the line was on the medium, or its sync failed. A pack that
-    // lost its name without the line would count as lost.
+    // The process that appended this line may have died before the line was on the medium, or its sync failed. A pack
+    // that lost its name without the line would count as lost.
     try self.census.append(
       names.map { name in
         census.isRemoved(name)
@@ -136,7 +135,7 @@ package struct FolderBackend: Backend {
     return try moveAside(name)
   }
 
-  /// Whether a pack was set aside, and is still there.
+  /// Whether a pack was set aside and its file is still there.
   package func hasAside(_ name: PackName) throws(BlobStorageError) -> Bool {
     try files.status(of: asideFolder.entry(name.fileName)) != nil
   }
@@ -169,7 +168,7 @@ package struct FolderBackend: Backend {
       }
       owners[name] = owner
     }
-    // A copy beside the pack itself stays where it is. Of two copies one is enough.
+    // A copy beside the pack itself keeps its name. Of two copies, one is renamed.
     var found: Set<PackName> = []
     for (name, owner) in owners.sorted(by: { $0.key < $1.key }) where !found.contains(owner) {
       if owners[owner] == nil {
@@ -195,7 +194,7 @@ package struct FolderBackend: Backend {
     return (found, unused)
   }
 
-  /// The pack of the store that a file of that name holds by its header; nil if the header cannot be read.
+  /// The pack whose header the named file has; nil if the header is unreadable or another store's.
   private func owner(of name: PackName, _ store: StoreHeader) -> PackName? {
     do throws(BlobStorageError) {
       guard let file = try open(path(name, "pack"), .read) else { return nil }
@@ -206,7 +205,7 @@ package struct FolderBackend: Backend {
       let header = try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw) }
       return header.storeID == store.storeID ? header.name : nil
     } catch {
-      // Bad media or a later build: the repair goes on, and says so of the pack.
+      // The medium is bad, or a later build wrote the pack. The repair goes on and reports the pack.
       return nil
     }
   }

@@ -1,7 +1,7 @@
 import Foundation
 import SystemPackage
 
-/// The file `holds` of a store's folder: the blobs that gc keeps although no version has them. Format.md, "The file holds".
+/// The file `holds` of a store's folder: the blobs that gc keeps even without a version. Format.md, "The file holds".
 struct HoldFile {
   private static let byteCountMax: Int64 = 16 << 20
 
@@ -9,9 +9,9 @@ struct HoldFile {
 
   init(_ folder: StoreFolder) { self.folder = folder }
 
-  /// All holds, by name.
+  /// Reads all holds, sorted by name.
   ///
-  /// - Throws: `corrupted` for a file that cannot be read: what it holds is not known.
+  /// - Throws: `corrupted` for a damaged file: the held blobs are then unknown.
   func read() throws(BlobStorageError) -> [BlobHold] {
     guard let status = try folder.files.status(of: folder.holds) else { return [] }
     guard status.kind == .regular else { throw unreadable }
@@ -31,7 +31,7 @@ struct HoldFile {
         + " give up the holds.", path: folder.holds.string)
   }
 
-  /// Changes the holds, durably. One process at a time does.
+  /// Changes the holds, durably. Only one process at a time changes them.
   func change<T>(_ body: (inout [BlobHold]) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     let lock = try folder.files.open(folder.holdsLock, .openOrCreate)
     defer { lock.close() }

@@ -1,6 +1,6 @@
 import SystemPackage
 
-/// The folder of a store: what lies where in it, how it is made and how it is known.
+/// The folder of a store: names its parts, creates it, and recognizes it.
 ///
 /// `store` is written last and renamed into place: a folder is a store if and only if it has a valid `store`.
 package struct StoreFolder: Sendable {
@@ -25,16 +25,16 @@ package struct StoreFolder: Sendable {
   package var cacheLock: FilePath { path.entry("cache.lock") }
   package var holds: FilePath { path.entry("holds") }
   package var holdsLock: FilePath { path.entry("holds.lock") }
-  /// Held by imports that record a state.
+  /// Imports that record a state hold this lock.
   package var statesLock: FilePath { path.entry("states.lock") }
-  /// Locks of registered writers: only the state folder of a shared store has it.
+  /// Locks of registered writers. Only the state folder of a shared store has it.
   package var members: FilePath { path.entry("members") }
   package var reserve: FilePath { path.entry("reserve") }
   package var verified: FilePath { path.entry("verified") }
 
-  /// Makes an empty store; of two that try at once, one succeeds.
+  /// Creates an empty store. Of two concurrent calls, one succeeds.
   ///
-  /// - Throws: `storeExists`, or `notAStore` for a path that holds anything else; nothing was changed.
+  /// - Throws: `storeExists`, or `notAStore` if the path holds anything else; nothing was changed.
   package func create(_ newHeader: StoreHeader) throws(BlobStorageError) {
     try makeParents()
     let lock = try files.open(path.entry(".init.lock"), .openOrCreate)
@@ -43,18 +43,18 @@ package struct StoreFolder: Sendable {
     if try files.status(of: header) != nil {
       throw BlobStorageError(.storeExists, "There is a store at \(path) already.", path: path.string)
     }
-    // Folders that an earlier, interrupted creation left are taken over.
+    // Reuses folders that an interrupted creation left.
     for folder in [packs, catalog, leases] { try makeDirectory(folder) }
     try files.replace(header, with: newHeader.encoded()).close()
     try synchronizeParents()
     try files.remove(path.entry(".init.lock"))
-    // Best effort: the next opening makes it.
+    // Best effort: otherwise the next opening creates the census.
     do throws(BlobStorageError) { try census.append([.store(newHeader.encoded())], durably: true) } catch {}
-    // A store on a disk that is nearly full goes without.
+    // A store on a nearly full disk has no reserve.
     do throws(BlobStorageError) { try keepReserve() } catch {}
   }
 
-  /// Ends a creation that was cut short after the store was there and before it was sure to stay.
+  /// Finishes a creation that was interrupted after it wrote `store` and before it synced the names.
   package func finishCreation() throws(BlobStorageError) {
     let lockPath = path.entry(".init.lock")
     guard try files.status(of: lockPath) != nil else { return }
@@ -63,21 +63,20 @@ package struct StoreFolder: Sendable {
     do throws(BlobStorageError) {
       let lock = try files.open(lockPath, .readWrite)
       defer { lock.close() }
-      // The process that is still creating the store removes the file.
+      // A process that is still creating the store removes the file itself.
       if try lock.lock(.exclusive, wait: false) { try files.remove(lockPath) }
     } catch {
-      // It does no harm: what stays is looked at again by the next opening.
+      // A file that stays is harmless: the next opening tries again.
     }
   }
 
-  /// Syncs the names of the store's folder and of its parents: an earlier creation that was interrupted may have made
-  /// any of them.
+  /// Syncs the names of the store's folder and of its parents: an interrupted creation may have made any of them.
   private func synchronizeParents() throws(BlobStorageError) {
     var folder = path
     while folder != folder.folder {
       folder = folder.folder
       do { try files.syncDirectory(folder) } catch {
-        // A folder that may not be read is not one that was made here.
+        // No creation made a folder that this user may not read.
         guard
           error.code == .permissionDenied || error.code == .readOnly
             || error.errno == Errno.invalidArgument.rawValue
@@ -86,13 +85,13 @@ package struct StoreFolder: Sendable {
     }
   }
 
-  /// - Throws: `notAStore` if the folder lies in that of a store, whose own files could be mistaken for others.
+  /// - Throws: `notAStore` if the folder lies inside another store: its files could be mistaken for that store's.
   package func checkOutside() throws(BlobStorageError) {
     var outer = path
     while outer != outer.folder {
       outer = outer.folder
       do throws(BlobStorageError) { _ = try StoreFolder(outer, files: files).readHeader() } catch {
-        // A store that cannot be read is one, too.
+        // A store with an unreadable header counts, too.
         guard error.code == .corrupted || error.code == .unsupportedFormat else { continue }
       }
       throw BlobStorageError(
@@ -102,7 +101,8 @@ package struct StoreFolder: Sendable {
 
   static let reserveByteCount: Int64 = 512 << 10
 
-  /// Keeps some space taken, so that a full disk can be opened, dropped from and collected by giving it free.
+  /// Allocates the reserve file. ``withReserve(_:)`` deletes it when the disk is full, so that the store can still
+  /// open, drop and collect.
   package func keepReserve() throws(BlobStorageError) {
     let file = try files.open(reserve, .openOrCreate)
     defer { file.close() }
@@ -113,8 +113,8 @@ package struct StoreFolder: Sendable {
     }
   }
 
-  /// Runs `body`; if the disk is full, gives the reserve free and runs it once more. The next collection puts the
-  /// reserve back.
+  /// Runs `body`. If the disk is full, releases the reserve and runs `body` once more. The next collection allocates
+  /// the reserve again.
   package func withReserve<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     do throws(BlobStorageError) { return try body() } catch {
       guard error.code == .noSpace, try reservedByteCount() > 0 else { throw error }
@@ -123,17 +123,17 @@ package struct StoreFolder: Sendable {
     return try body()
   }
 
-  /// What giving the reserve free makes available: in a copy of the store the file may have holes.
+  /// The bytes that releasing the reserve makes available. In a copy of the store, the file may have holes.
   func reservedByteCount() throws(BlobStorageError) -> Int64 {
     try files.status(of: reserve)?.allocatedByteCount ?? 0
   }
 
-  /// Gives the reserve free. Another process may do so at this moment.
+  /// Deletes the reserve file. Another process may do so at the same time.
   func releaseReserve() throws(BlobStorageError) { try files.removeIfThere(reserve) }
 
-  /// Makes the folder of that name if it is missing.
+  /// Creates a folder of the store if it is missing.
   ///
-  /// - Throws: `notAStore` for a symbolic link or a file: nothing is written outside of the store.
+  /// - Throws: `notAStore` for a symbolic link or a file, so that nothing is written outside of the store.
   package func makePart(_ part: FilePath) throws(BlobStorageError) {
     if try files.status(of: part) == nil {
       do { try files.createPart(part) } catch {
@@ -147,14 +147,14 @@ package struct StoreFolder: Sendable {
     }
   }
 
-  /// The header of the store that is here.
+  /// Reads the header of the store in this folder.
   ///
   /// - Throws: `noStore`, `notAStore`, `unsupportedFormat`, or `corrupted`.
   package func readHeader() throws(BlobStorageError) -> StoreHeader {
     guard let status = try statusOrNil(header), status.kind == .regular else {
       if let status = try statusOrNil(path) {
         let names = status.kind == .directory ? try files.list(path) : ["?"]
-        // Another process may be creating a store here, and may have finished by now.
+        // Another process may be creating a store here, and may have finished just now.
         if names.contains("store"), try statusOrNil(header)?.kind == .regular { return try readHeader() }
         if status.kind == .directory, try holdsPacks() { throw lacksHeader }
         guard names.allSatisfy({ Self.namesOfCreation.contains($0) }) else {
@@ -175,7 +175,7 @@ package struct StoreFolder: Sendable {
     }
   }
 
-  /// Whether there are packs: then it was a store once.
+  /// Whether the folder has packs, which only a store has.
   func holdsPacks() throws(BlobStorageError) -> Bool {
     guard try statusOrNil(packs)?.kind == .directory else { return false }
     return try files.listFiles(packs).contains { PackName(fileName: $0) != nil }
@@ -194,7 +194,7 @@ package struct StoreFolder: Sendable {
     }
   }
 
-  /// What is in the folder before it is a store: also what an interrupted creation leaves, to be taken over.
+  /// The names in a folder that is not yet a store. An interrupted creation leaves them, and the next one reuses them.
   private static let namesOfCreation: Set<String> = [".init.lock", "store.new", "packs", "catalog", "leases"]
 
   private func makeParents() throws(BlobStorageError) {
@@ -230,7 +230,7 @@ package struct StoreFolder: Sendable {
 }
 
 extension StoreFolder {
-  /// Bytes of the medium that all files of the store take.
+  /// The allocated bytes of all files of the store.
   package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
     try files.allocatedByteCount(below: path)
   }
@@ -238,12 +238,12 @@ extension StoreFolder {
 
 /// Restoring the file `store`.
 extension StoreFolder {
-  /// Puts the file `store` back where it is missing, damaged, or another store's. Makes it from its copy in the census,
-  /// or else from what all packs' headers say, with `defaults` for the rest. Moves the old files to `set-aside`.
+  /// Restores the file `store` if it is missing, damaged, or another store's. Uses its copy in the census, or else the
+  /// headers of all packs, with `defaults` for the rest. Moves the old file to `set-aside`.
   ///
-  /// - Returns: whether it was put back.
-  /// - Throws: what ``readHeader()`` throws when nothing tells what it was; `corrupted` when packs are of several
-  ///   stores.
+  /// - Returns: whether it was restored.
+  /// - Throws: the error of ``readHeader()`` if nothing shows the header's content; `corrupted` if the packs belong to
+  ///   several stores.
   package func restoreHeader(defaults: StoreHeader) throws(BlobStorageError) -> Bool {
     var current: StoreHeader?
     var failure = BlobStorageError(.noStore, "There is no store at \(path).", path: path.string)
@@ -251,7 +251,7 @@ extension StoreFolder {
     let isFolder = try files.status(of: path)?.kind == .directory
     let hasCensus = isFolder ? try files.status(of: censusPath) != nil : false
     let hasPacks = try holdsPacks()
-    // The state of a store elsewhere is not a store.
+    // A state folder is not a store.
     let isState = isFolder ? try files.status(of: members) != nil : false
     guard hasCensus || hasPacks, !isState, current.map({ !$0.flags.contains(.stateOnly) }) ?? true
     else {
@@ -282,13 +282,13 @@ extension StoreFolder {
     return true
   }
 
-  /// What the packs say of their store: the header of the oldest; nil when none can be read.
+  /// The header of the oldest pack; nil if no header is readable.
   private func ownerOfPacks() throws(BlobStorageError) -> PackHeader? {
     guard try files.status(of: packs)?.kind == .directory else { return nil }
     var oldest: PackHeader?
     for name in try files.listFiles(packs) {
       guard let pack = PackName(fileName: name) else { continue }
-      // A collection may have removed it meanwhile.
+      // A collection may have removed it since the listing.
       guard let file = try files.openIfThere(packs.entry(name), .read) else { continue }
       defer { file.close() }
       let bytes = try unlessCorrupted(try PackFile(file).bytesThere(at: 0, PackHeader.byteCount))

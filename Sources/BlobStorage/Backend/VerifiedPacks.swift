@@ -1,16 +1,16 @@
 import SystemPackage
 
-/// The file `verified` of a store's folder: what was read of each pack when it was last found undamaged, and when.
-/// Format.md, "The file verified".
+/// The file `verified` of a store's folder: how much of each pack was last found undamaged, and when. Format.md, "The
+/// file verified".
 ///
-/// It only saves reading: if it is missing or damaged, or says something else of a pack than its file, the pack is due.
+/// It only saves reading. A pack is due if the file is missing or damaged, or disagrees with the pack's file.
 struct VerifiedPacks {
   struct Entry: Hashable {
-    /// The length of the file up to which it was read.
+    /// The length up to which the file was read.
     var byteCount: Int64
-    /// When the file had last changed.
+    /// The file's last change.
     var changed: FileTime
-    /// When its reading began, in milliseconds since 1970.
+    /// When the read began, in milliseconds since 1970.
     var time: UInt64
   }
 
@@ -20,15 +20,15 @@ struct VerifiedPacks {
 
   init(_ entries: [PackName: Entry] = [:]) { self.entries = entries }
 
-  /// Whether a pack has to be read: it was not since that time, or its file is not as it was.
+  /// Whether a pack must be read: it was not read since `time`, or its file has changed.
   func isDue(_ pack: PackName, _ status: FileStatus?, since time: UInt64, now: UInt64) -> Bool {
     guard let entry = entries[pack], let status else { return true }
-    // A time ahead of the clock says nothing.
+    // A time in the future proves nothing.
     return entry.byteCount != status.byteCount || entry.changed != status.changed || entry.time < time
       || entry.time > now
   }
 
-  /// What the folder says; nothing if that cannot be read.
+  /// Reads the file; no entries if it is missing or damaged.
   static func read(_ folder: StoreFolder) -> VerifiedPacks {
     do throws(BlobStorageError) {
       guard let file = try folder.files.openIfThere(folder.verified, .read) else { return VerifiedPacks() }
@@ -37,7 +37,7 @@ struct VerifiedPacks {
     } catch { return VerifiedPacks() }
   }
 
-  /// Adds entries to what the folder says, durably, and removes those of packs that are not in `packs`.
+  /// Adds entries to the file, durably, and removes those of packs that are not in `packs`.
   ///
   /// Overwrites the file under its own lock. A crash during the write leaves a file whose checksum does not match.
   static func add(
@@ -49,7 +49,7 @@ struct VerifiedPacks {
       throw BlobStorageError(.busy, "Another process holds the lock of \(folder.verified).")
     }
     let known = try read(file).entries
-    // Of two that verify at once, the later has the latest state.
+    // If two processes verify a pack at once, the later entry wins.
     let all = known.filter { packs.contains($0.key) }.merging(entries) { $0.time > $1.time ? $0 : $1 }
     let bytes = VerifiedPacks(all).bytes
     guard bytes.count <= byteCountMax else { return }

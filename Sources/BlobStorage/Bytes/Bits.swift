@@ -1,4 +1,4 @@
-/// A row of bits, as long as the last that was set needs.
+/// A bit set that grows to its highest bit.
 struct Bits: Sendable {
   private var words: [UInt64] = []
 
@@ -6,7 +6,7 @@ struct Bits: Sendable {
     words.count > index / 64 && words[index / 64] & Self.bit(index) != 0
   }
 
-  /// Sets a bit; false when it was set before.
+  /// Sets a bit; false if it was already set.
   mutating func insert(_ index: Int) -> Bool {
     let word = index / 64
     if words.count <= word { words.append(contentsOf: repeatElement(0, count: word + 1 - words.count)) }

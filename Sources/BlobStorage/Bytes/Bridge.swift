@@ -1,6 +1,6 @@
 import Foundation
 
-/// Runs `body` on the bytes of an array, as `withUnsafeBytes` does, but keeps the error's type.
+/// Like `withUnsafeBytes` of an array, but keeps the error's type.
 package func bridge<T>(
   _ bytes: [UInt8], _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
 ) throws(BlobStorageError) -> T {
@@ -9,11 +9,11 @@ package func bridge<T>(
   }
 }
 
-/// Bytes in memory that is not zeroed before something fills it.
+/// Bytes whose memory is not zeroed before `fill` writes it.
 protocol FilledBytes {
   /// - Parameters:
   ///   - capacity: the bytes to allocate.
-  ///   - fill: writes the first bytes, and returns how many.
+  ///   - fill: writes the first bytes, and returns their number.
   init(
     filling capacity: Int, by fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError)
@@ -26,12 +26,13 @@ extension [UInt8]: FilledBytes {
     filling capacity: Int, by fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) {
     guard capacity > 0 else {
-      // The standard library would store a count in what all empty arrays share: a race, for the thread sanitizer.
+      // The standard library would store a count in memory that all empty arrays share, which the thread sanitizer
+      // reports as a race.
       _ = try fill(UnsafeMutableRawBufferPointer(start: nil, count: 0))
       self = []
       return
     }
-    // The standard library's initializer forgets the error's type.
+    // The standard library's initializer loses the error's type.
     var failure: BlobStorageError?
     self.init(unsafeUninitializedCapacity: capacity) { buffer, count in
       do throws(BlobStorageError) {
@@ -43,11 +44,11 @@ extension [UInt8]: FilledBytes {
 
   init(copying array: [UInt8]) { self = array }
 
-  /// Replaces all bytes by what `fill` writes, in the array's own memory if that suffices.
+  /// Replaces all bytes by those that `fill` writes, in the array's own memory if it is large enough.
   ///
   /// - Parameters:
   ///   - capacity: the bytes that `fill` may write.
-  ///   - fill: writes the first bytes, and returns how many.
+  ///   - fill: writes the first bytes, and returns their number.
   mutating func fill(
     _ capacity: Int, by fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) {

@@ -1,12 +1,12 @@
-/// Buffers that are used again: a fresh one costs a page fault for each of its pages.
+/// Reuses buffers: a new one costs a page fault for each of its pages.
 ///
-/// It keeps as many as were ever in use at once.
+/// It keeps as many buffers as were ever in use at once.
 final class BufferPool: Sendable {
   private let free = IOLock<[UnsafeMutableRawBufferPointer]>([])
 
   deinit { free.withLock { for buffer in $0 { buffer.deallocate() } } }
 
-  /// Calls `body` with a buffer of that length, whose bytes are anything.
+  /// Calls `body` with a buffer of that length and undefined content.
   func withBuffer<T>(
     byteCount: Int, _ body: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {

@@ -1,14 +1,14 @@
-/// Fills memory that was made for what it takes.
+/// Fills memory that was allocated for exactly its output.
 package struct ByteFiller: ByteSink {
   private var rest: UnsafeMutableRawBufferPointer
 
   /// Fills `memory` from its start.
   init(_ memory: UnsafeMutableRawBufferPointer) { rest = memory }
 
-  /// Bytes that are still to be filled.
+  /// The bytes still to fill.
   var remainingByteCount: Int { rest.count }
 
-  // Otherwise a row takes 7 % more instructions.
+  // Without inlining, a row takes 7 % more instructions.
   @inline(__always)
   package mutating func raw(_ bytes: UnsafeRawBufferPointer) {
     UnsafeMutableRawBufferPointer(rebasing: rest[..<bytes.count]).copyMemory(from: bytes)
@@ -17,7 +17,7 @@ package struct ByteFiller: ByteSink {
 }
 
 extension [UInt8] {
-  /// The bytes that `fill` puts: exactly so many.
+  /// An array of `byteCount` bytes. `fill` must write all of them.
   package init(byteCount: Int, by fill: (inout ByteFiller) -> Void) {
     self.init(unsafeUninitializedCapacity: byteCount) { buffer, count in
       var filler = ByteFiller(

@@ -1,29 +1,29 @@
-/// Takes integers and bytes from the front of a borrowed buffer, little-endian, never past its end.
+/// Reads little-endian integers and bytes from the front of a borrowed buffer, never past its end.
 ///
 /// The buffer must outlive the reader; both stay inside one `withUnsafeBytes`.
 package struct ByteReader {
   private let all: UnsafeRawBufferPointer
-  /// How many bytes have been taken.
+  /// The number of bytes read.
   private var offset = 0
 
   /// Reads from the start of `bytes`.
   package init(_ bytes: UnsafeRawBufferPointer) { all = bytes }
 
-  /// How many bytes have not been taken.
+  /// The number of unread bytes.
   package var remainingByteCount: Int { all.count - offset }
 
-  /// Takes the next `count` bytes.
+  /// Reads the next `count` bytes.
   package mutating func bytes(_ count: Int) throws(BlobStorageError) -> UnsafeRawBufferPointer {
     let start = try skip(count)
     return UnsafeRawBufferPointer(rebasing: all[start..<start + count])
   }
 
-  /// Takes the next integer.
+  /// Reads the next integer.
   package mutating func integer<T: FixedWidthInteger>(_ type: T.Type = T.self) throws(BlobStorageError) -> T {
     T(littleEndian: all.loadUnaligned(fromByteOffset: try skip(MemoryLayout<T>.size), as: T.self))
   }
 
-  /// Passes the next `count` bytes, and returns where they begin.
+  /// Skips the next `count` bytes, and returns their offset.
   @inline(__always)
   private mutating func skip(_ count: Int) throws(BlobStorageError) -> Int {
     guard count >= 0, count <= all.count - offset else { throw early(count) }
@@ -37,14 +37,14 @@ package struct ByteReader {
       .corrupted, "The data ends early: \(count) more bytes were expected, but \(remainingByteCount) remain.")
   }
 
-  /// Takes `count` bytes that must be zero: they are reserved.
+  /// Reads `count` reserved bytes, which must be zero.
   package mutating func reserved(_ count: Int) throws(BlobStorageError) {
     guard try bytes(count).allSatisfy({ $0 == 0 }) else {
       throw BlobStorageError(.unsupportedFormat, "Reserved bytes are not zero: a later build wrote this.")
     }
   }
 
-  /// Ends the reading: nothing may be left.
+  /// Ends reading: no byte may be left.
   package func finish() throws(BlobStorageError) {
     guard remainingByteCount == 0 else {
       throw BlobStorageError(.corrupted, "The data has \(remainingByteCount) bytes too many.")

@@ -1,19 +1,19 @@
-/// Takes integers and bytes one behind the other, little-endian.
+/// Writes integers and bytes in sequence, little-endian.
 package protocol ByteSink {
-  /// Puts bytes as they are.
+  /// Writes bytes unchanged.
   mutating func raw(_ bytes: UnsafeRawBufferPointer)
 }
 
 extension ByteSink {
-  /// Puts an integer.
+  /// Writes an integer.
   package mutating func integer<T: FixedWidthInteger & BitwiseCopyable>(_ value: T) {
     withUnsafeBytes(of: value.littleEndian) { raw($0) }
   }
 
-  /// Puts bytes as they are.
+  /// Writes bytes unchanged.
   package mutating func raw(_ bytes: [UInt8]) { bytes.withUnsafeBytes { raw($0) } }
 
-  /// Puts `count` zero bytes.
+  /// Writes `count` zero bytes.
   package mutating func zeros(_ count: Int) {
     withUnsafeBytes(of: (UInt64(0), UInt64(0))) { zeros in
       for done in stride(from: 0, to: count, by: zeros.count) {

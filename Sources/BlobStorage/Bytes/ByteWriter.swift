@@ -1,6 +1,6 @@
-/// Appends what it takes to an array.
+/// Appends to an array.
 package struct ByteWriter: ByteSink {
-  /// What has been written.
+  /// The bytes written so far.
   package private(set) var bytes: [UInt8] = []
 
   /// An empty writer with room for `capacity` bytes.
@@ -8,7 +8,7 @@ package struct ByteWriter: ByteSink {
 
   package mutating func raw(_ more: UnsafeRawBufferPointer) { bytes.append(contentsOf: more) }
 
-  /// Appends the CRC32C of all that was written so far.
+  /// Appends the CRC32C of all bytes written so far.
   package mutating func checksum(continuing seed: UInt32 = 0) {
     integer(CRC32C.checksum(bytes.span.bytes, continuing: seed))
   }

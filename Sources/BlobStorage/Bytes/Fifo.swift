@@ -1,6 +1,6 @@
 /// A queue: first in, first out.
 ///
-/// - Complexity: O(1) for each element, amortised. An element that was taken out is not kept.
+/// - Complexity: amortised O(1) for each element. Releases a removed element at once.
 package struct Fifo<Element> {
   private var elements: [Element?] = []
   private var head = 0

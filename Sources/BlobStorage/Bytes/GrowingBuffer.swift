@@ -1,4 +1,4 @@
-/// Bytes that are only added to, in memory that is used again.
+/// An append buffer in reusable memory.
 struct GrowingBuffer: ~Copyable {
   private var memory = UnsafeMutableRawBufferPointer(start: nil, count: 0)
   private(set) var count = 0
@@ -7,7 +7,7 @@ struct GrowingBuffer: ~Copyable {
 
   var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: memory[..<count]) }
 
-  /// Adds bytes that the caller fills before it does anything else with the buffer.
+  /// Adds bytes. The caller fills them before any other call.
   mutating func add(byteCount: Int) -> UnsafeMutableRawBufferPointer {
     let end = count + byteCount
     if end > memory.count {
@@ -22,10 +22,10 @@ struct GrowingBuffer: ~Copyable {
     return added
   }
 
-  /// Takes the last bytes away again.
+  /// Removes the last bytes.
   mutating func removeLast(_ byteCount: Int) { count -= byteCount }
 
-  /// Forgets the bytes, and keeps the memory unless there is more of it than that.
+  /// Removes all bytes. Keeps the memory unless it is larger than `byteCountMax`.
   mutating func removeAll(keepingAtMost byteCountMax: Int) {
     count = 0
     guard memory.count > byteCountMax else { return }

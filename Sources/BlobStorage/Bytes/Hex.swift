@@ -1,6 +1,6 @@
-/// Bytes as lower-case hexadecimal text, and back.
+/// Converts bytes to lower-case hexadecimal text, and back.
 package enum Hex {
-  /// Two digits a byte.
+  /// Two digits for each byte.
   package static func text(_ bytes: some Collection<UInt8>) -> String {
     String(unsafeUninitializedCapacity: 2 * bytes.count) { digits in
       for (index, byte) in bytes.enumerated() {
@@ -16,7 +16,7 @@ package enum Hex {
     withUnsafeBytes(of: value.bigEndian) { text($0) }
   }
 
-  /// The bytes that `text` spells, or nil when it is not an even number of hexadecimal digits.
+  /// Parses an even number of hexadecimal digits; nil for any other text.
   package static func bytes(_ text: some StringProtocol) -> [UInt8]? {
     let digits = Array(text.utf8)
     guard digits.count.isMultiple(of: 2) else { return nil }
@@ -29,19 +29,19 @@ package enum Hex {
     return bytes
   }
 
-  /// The integer that `text` spells with exactly all its digits, or nil.
+  /// Parses an integer with exactly all its digits; nil for any other text.
   package static func integer<T: FixedWidthInteger & UnsignedInteger>(
     _ type: T.Type, _ text: some StringProtocol
   ) -> T? {
     integer(type, text.utf8)
   }
 
-  /// The same, of a text's bytes.
+  /// Parses an integer from the bytes of a text.
   package static func integer<T: FixedWidthInteger & UnsignedInteger>(
     _ type: T.Type, _ digits: some Collection<UInt8>
   ) -> T? {
     guard digits.count == MemoryLayout<T>.size * 2 else { return nil }
-    // No type has more bits. Arithmetic of a generic type is slow in a debug build.
+    // No type has more bits. Generic arithmetic is slow in a debug build.
     var value: UInt64 = 0
     for digit in digits {
       guard let nibble = nibble(digit) else { return nil }

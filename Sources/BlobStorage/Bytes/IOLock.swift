@@ -1,13 +1,14 @@
 import Foundation
 
-/// A lock whose holder may do I/O, around the state that the I/O belongs to. For state alone there is `Mutex`.
+/// A lock whose holder may do I/O on the state that it guards. Use `Mutex` for state without I/O.
 ///
-/// A thread that waits for it waits for the holder's calls to the system. One that waits for the network takes a ``Turn``,
-/// so that it can be cancelled.
+/// A thread that waits for this lock waits for the holder's system calls. If the holder may wait for the network, use a
+/// ``Turn``, which a waiting thread can cancel.
 package final class IOLock<State: ~Copyable>: @unchecked Sendable {
   private struct Guarded: ~Copyable {
     var state: State
-    /// An empty state would lie at the object's head. The thread sanitizer takes an access there for a race.
+    /// Without this byte, an empty state would lie at the object's head, and the thread sanitizer would report its
+    /// access as a race.
     private let byte: UInt8 = 0
 
     init(_ state: consuming State) { self.state = state }
@@ -19,7 +20,7 @@ package final class IOLock<State: ~Copyable>: @unchecked Sendable {
 
   package init(_ state: consuming State) { guarded = Guarded(state) }
 
-  /// The result may be anything that is not part of the state.
+  /// The result must not be part of the state.
   package func withLock<T, Failure: Error>(
     _ body: (inout State) throws(Failure) -> T
   ) throws(Failure) -> T {

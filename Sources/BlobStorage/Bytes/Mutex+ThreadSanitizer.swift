@@ -1,12 +1,12 @@
 #if THREAD_SANITIZER && canImport(Glibc)
   import Glibc
 
-  // On Linux the standard library's lock is made of futex calls inside a library that is not instrumented. The
-  // thread sanitizer does not see what it orders, and would report each use as a race. Under it (tools/sanitize),
-  // the system's lock is taken instead, under the same name.
+  // On Linux the standard library implements its lock with futex calls in a library without instrumentation. The thread
+  // sanitizer does not see what it orders, and would report each use as a race. Sanitizer builds (tools/sanitize) use
+  // the system's lock under the same name instead.
   typealias Mutex = VisibleMutex
 
-  /// What `Synchronization.Mutex` is, as far as it is used here, on a lock that the thread sanitizer knows.
+  /// The used subset of `Synchronization.Mutex`, on a lock that the thread sanitizer knows.
   package struct VisibleMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     private let lock: UnsafeMutablePointer<pthread_mutex_t>
     private let value: UnsafeMutablePointer<Value>

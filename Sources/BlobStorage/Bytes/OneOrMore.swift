@@ -1,4 +1,4 @@
-/// One element or more; the first is held inline, so that one alone costs no allocation.
+/// One or more elements. The first is stored inline, so that a single element costs no allocation.
 package struct OneOrMore<Element> {
   package var head: Element
   package var rest: [Element]
@@ -14,7 +14,7 @@ package struct OneOrMore<Element> {
     self.init(head, elements.count == 1 ? [] : Array(elements.dropFirst()))
   }
 
-  /// What `transform` makes of each element, in order.
+  /// Transforms each element, in order.
   package func mapped<Other>(
     _ transform: (Element) throws(BlobStorageError) -> Other
   ) throws(BlobStorageError) -> OneOrMore<Other> {

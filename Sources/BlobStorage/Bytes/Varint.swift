@@ -1,24 +1,26 @@
-/// Integers of variable length: seven bits a byte, the lowest first; the top bit of a byte says that another follows.
+/// Integers of variable length: seven bits for each byte, the lowest first. The top bit of a byte means that another
+/// byte follows.
 ///
-/// Each number has one encoding, the shortest. A reader refuses any other. Signed numbers alternate: 0, -1, 1, -2.
+/// Each number has one encoding, the shortest. A reader refuses any other. Signed numbers map to unsigned ones in the
+/// order 0, -1, 1, -2.
 package enum Varint {
-  /// The most bytes that a number takes.
+  /// The most bytes of a number.
   package static let byteCountMax = 10
 
-  /// Bytes that a number takes.
+  /// The length of an encoded number.
   package static func byteCount(_ value: UInt64) -> Int { (70 - (value | 1).leadingZeroBitCount) / 7 }
 
-  /// The unsigned number that stands for a signed one.
+  /// Maps a signed number to an unsigned one.
   package static func unsigned(_ value: Int64) -> UInt64 { UInt64(bitPattern: value << 1 ^ value >> 63) }
 
-  /// The signed number that an unsigned one stands for.
+  /// Maps an unsigned number back to the signed one.
   package static func signed(_ value: UInt64) -> Int64 {
     Int64(bitPattern: value >> 1) ^ -Int64(bitPattern: value & 1)
   }
 }
 
 extension ByteSink {
-  /// Puts a number.
+  /// Writes a number.
   package mutating func varint(_ value: UInt64) {
     var rest = value
     while rest >= 0x80 {
@@ -28,12 +30,12 @@ extension ByteSink {
     integer(UInt8(truncatingIfNeeded: rest))
   }
 
-  /// Puts a length or a count.
+  /// Writes a length or a count.
   package mutating func varint(_ value: Int) { varint(UInt64(value)) }
 }
 
 extension ByteReader {
-  /// Takes a number.
+  /// Reads a number.
   package mutating func varint() throws(BlobStorageError) -> UInt64 {
     var value: UInt64 = 0
     for shift in stride(from: UInt64(0), to: 70, by: 7) {
@@ -46,7 +48,7 @@ extension ByteReader {
     throw BlobStorageError(.corrupted, "A number is not in its shortest encoding.")
   }
 
-  /// Takes a length or a count of at most `max`.
+  /// Reads a length or a count of at most `max`.
   package mutating func varint(atMost max: Int) throws(BlobStorageError) -> Int {
     let value = try varint()
     guard value <= UInt64(max) else {

@@ -1,21 +1,21 @@
-/// Cuts a blob into chunks: where its content says so, and where the parts of its container end.
+/// Cuts a blob into chunks at content-defined cut points, and at borders between the parts of a container.
 ///
-/// A chunk ends at a border between two parts, and the search for cut points starts again behind it: so what stands
-/// behind is cut the same way whatever stands before. Blobs of up to the average length of a chunk, and all that are no
-/// container, are cut by content alone.
+/// After a border the search for cut points starts anew. So the content behind a border is cut the same way, whatever
+/// precedes it. Blobs of up to the average chunk length, and blobs that are no container, are cut by content alone.
 ///
-/// **Cut points may never change**, as those of ``Chunker``: what was stored by an older build would not be found again.
+/// **Cut points may never change**, like those of ``Chunker``: otherwise new puts would not find chunks that an older
+/// build stored.
 package struct BlobChunker: Sendable {
-  /// How many of the bytes handed over may be left for the next time although they would make a chunk.
+  /// The most bytes that may be left for the next call although they would make a chunk.
   package static let heldByteCountMax = PartFinder.headerByteCountMax
 
   private let sizes: ChunkSizes
   private var chunker: Chunker
   private var finder: PartFinder?
   private var isBegun = false
-  /// Where in the blob the chunk under way begins.
+  /// The offset of the current chunk in the blob.
   private var start: Int64 = 0
-  /// How many of its bytes have been looked at.
+  /// The bytes of the current chunk that were scanned.
   private var seenByteCount = 0
 
   /// A chunker at the start of a blob.
@@ -24,11 +24,11 @@ package struct BlobChunker: Sendable {
     chunker = Chunker(sizes: sizes)
   }
 
-  /// The chunks in these bytes, in order, the first at their beginning.
+  /// The chunks in these bytes, in order. The first begins at the first byte.
   ///
   /// - Parameters:
-  ///   - bytes: what the chunks returned last left over, and what follows it.
-  ///   - isAtEnd: nothing follows. Then all bytes belong to a chunk.
+  ///   - bytes: the bytes that the last call left over, and those that follow.
+  ///   - isAtEnd: whether the blob ends here. Then all bytes belong to a chunk.
   package mutating func chunks(in bytes: UnsafeRawBufferPointer, isAtEnd: Bool) -> [Range<Int>] {
     if !isBegun {
       guard isAtEnd || bytes.count > sizes.average else { return [] }
@@ -43,7 +43,7 @@ package struct BlobChunker: Sendable {
     var begin = 0
     var offset = seenByteCount
     while true {
-      // Borders behind the end of the blob are never reached.
+      // The loop never reaches borders behind the end of the blob.
       while let border = finder?.nextBorder, border.offset - start <= offset {
         finder?.passBorder()
         guard offset > begin, border.kind == .always || offset - begin >= sizes.minimum else { continue }

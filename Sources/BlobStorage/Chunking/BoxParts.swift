@@ -1,7 +1,7 @@
-/// The outermost boxes of an MP4 or similar file (ISO/IEC 14496-12, section 4.2): a long one, as that of all pictures
-/// and sounds is, stands alone.
+/// The outermost boxes of an MP4 or similar file (ISO/IEC 14496-12, section 4.2). A long box stands alone, such as the
+/// one with all pictures and sounds.
 struct BoxParts: ContainerParts {
-  /// What may come first, behind the four bytes of its length.
+  /// The possible types of the first box. A type follows the four bytes of the box's length.
   static let firstTypes = ["ftyp", "styp", "moov", "mdat", "wide", "free", "skip", "JXL ", "jP  "]
 
   mutating func header(in window: PartWindow, longByteCount: UInt64) -> PartHeader {

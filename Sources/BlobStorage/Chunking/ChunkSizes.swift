@@ -1,17 +1,17 @@
-/// The lengths of chunks in plain bytes, which a store keeps in its header from its creation on.
+/// The lengths of chunks in plain bytes. A store fixes them in its header at creation.
 public struct ChunkSizes: Sendable, Hashable {
-  /// No chunk is shorter, except the last of a blob and of a container's part.
+  /// The shortest chunk, except the last of a blob and of a container's part.
   public let minimum: Int
   /// The intended average, a power of two. The actual average is about a seventh longer.
   public let average: Int
-  /// No chunk is longer.
+  /// The longest chunk.
   public let maximum: Int
 
-  /// 16, 64 and 256 KiB. 64 KiB was found best for deduplication and compression together (El-Shimi et al., USENIX
-  /// ATC 2012).
+  /// 16, 64 and 256 KiB. El-Shimi et al. (USENIX ATC 2012) found 64 KiB best for deduplication and compression
+  /// together.
   public static let standard = ChunkSizes(checkedAverage: 64 << 10)
 
-  /// Sizes from a quarter to four times that average.
+  /// Sizes from a quarter of `average` to four times as much.
   ///
   /// - Throws: `invalidArgument` unless the average is a power of two from
   ///   ``BlobLimits/minimumAverageChunkByteCount`` to ``BlobLimits/maximumAverageChunkByteCount``.

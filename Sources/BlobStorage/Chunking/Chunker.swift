@@ -1,26 +1,26 @@
 import CBlobKernels
 
-/// Cuts a byte stream into chunks at cut points that its content defines, so that an insertion moves only
-/// the cut points near it.
+/// Cuts a byte stream into chunks at content-defined cut points, so that an insertion moves only the cut points near
+/// it.
 ///
-/// - Hash: of 16 of the last 36 bytes, in a form that a vector unit computes for eight places at once (`bs_cut.h`). A cut
-///   point is where the hash has nothing but zeros in its top bits.
+/// - Hash: covers 16 of the last 36 bytes, in a form that a vector unit computes for eight places at once (`bs_cut.h`).
+///   A cut point is a place where the top bits of the hash are all zero.
 /// - Cut-point skipping and normalised chunking of level 2, after FastCDC (Xia et al., "FastCDC: a Fast and Efficient
-///   Content-Defined Chunking Approach for Data Deduplication", USENIX ATC 2016): no cut point is looked for before
-///   `minimum`. While the chunk is shorter than the average, the hash needs two bits more than the average asks for, and
-///   two bits less from there on.
+///   Content-Defined Chunking Approach for Data Deduplication", USENIX ATC 2016). The search for a cut point starts at
+///   `minimum`. Up to the average length it requires two more zero bits than the average implies, and two fewer from
+///   there on.
 ///
-/// A chunk ends behind the byte that completes the zeros, or at `maximum` bytes. Cut points are a function of the blob's
-/// bytes and the sizes alone, however the bytes are fed. **They may never change**: what was stored by an older build
-/// would not be found again.
+/// A chunk ends after the byte that completes the zeros, or at `maximum` bytes. Cut points depend on the blob's bytes
+/// and the sizes alone, not on how the bytes are split into calls. **They may never change**: otherwise new puts would
+/// not find chunks that an older build stored.
 ///
 /// - Complexity: 4 GB/s on one core of 2.8 GHz with AVX2. Constant memory; holds no bytes.
 package struct Chunker: Sendable {
-  /// What a call of ``nextCut(in:)`` found.
+  /// The result of ``nextCut(in:)``.
   package struct Cut: Hashable, Sendable {
-    /// How many of the bytes belong to the chunk under way.
+    /// How many of the bytes belong to the current chunk.
     package let byteCount: Int
-    /// Whether the chunk ends behind them. If not, these were all the bytes.
+    /// Whether the chunk ends after them. If not, all bytes were scanned.
     package let endsChunk: Bool
   }
 
@@ -35,12 +35,12 @@ package struct Chunker: Sendable {
       strict: Self.mask(bitCount: bitCount + 2), loose: Self.mask(bitCount: bitCount - 2))
   }
 
-  /// Bytes of the chunk under way.
+  /// The bytes of the current chunk so far.
   package var pendingByteCount: Int { Int(state.count) }
 
-  /// Takes the bytes that follow those taken before, up to the end of the chunk or to their own end.
+  /// Scans the next bytes of the blob, up to the end of the chunk or of `bytes`.
   ///
-  /// Call it again with what it did not take. At the blob's end call ``finish()``.
+  /// Call it again with the rest. At the blob's end call ``finish()``.
   package mutating func nextCut(in bytes: UnsafeRawBufferPointer) -> Cut {
     var endsChunk = false
     let byteCount = withUnsafePointer(to: rules) { rules in
@@ -49,8 +49,8 @@ package struct Chunker: Sendable {
     return Cut(byteCount: byteCount, endsChunk: endsChunk)
   }
 
-  /// Ends the blob: returns the length of its last chunk, or 0 if the blob ended with a cut point or is
-  /// empty, and begins a new blob.
+  /// Ends the blob. Returns the length of its last chunk, or 0 if the blob ended with a cut point or is empty. Then
+  /// begins a new blob.
   package mutating func finish() -> Int {
     defer { state = bs_cut_state() }
     return pendingByteCount

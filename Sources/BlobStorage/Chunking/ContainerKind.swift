@@ -1,13 +1,13 @@
-/// A file format made of parts that say how long they are.
+/// A file format whose parts state their own length.
 enum ContainerKind: Sendable {
   case jpeg
   case png
-  /// ZIP, and what is one inside: jar, docx, xlsx, epub, apk.
+  /// ZIP, and formats that are ZIP files: jar, docx, xlsx, epub, apk.
   case zip
-  /// Boxes in boxes (ISO/IEC 14496-12): MP4, MOV, HEIC, AVIF, JPEG XL.
+  /// Nested boxes (ISO/IEC 14496-12): MP4, MOV, HEIC, AVIF, JPEG XL.
   case boxes
 
-  /// Looks for magic bytes; `beginning` is a blob's first bytes, at least 12 if it has as many.
+  /// Looks for magic bytes. `beginning` is a blob's first bytes: at least 12, if it has as many.
   init?(beginning: PartWindow) {
     if beginning.starts(with: [0xFF, 0xD8, 0xFF]) {
       self = .jpeg
@@ -22,7 +22,7 @@ enum ContainerKind: Sendable {
     }
   }
 
-  /// Where the first header stands, and what reads it.
+  /// The offset of the first header, and the reader of headers.
   var parts: (firstOffset: Int64, any ContainerParts) {
     switch self {
     case .jpeg: (2, JPEGParts())

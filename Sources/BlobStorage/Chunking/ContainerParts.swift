@@ -1,24 +1,24 @@
-/// Reads the headers of one container, one after the other.
+/// Reads the headers of one container in sequence.
 ///
-/// A header is a hint of where to cut and nothing else: whatever it says, every blob can be stored.
+/// A header is only a hint where to cut. Whatever it says, every blob can be stored.
 protocol ContainerParts: Sendable {
   /// - Parameter longByteCount: the length from which a part stands alone.
   mutating func header(in window: PartWindow, longByteCount: UInt64) -> PartHeader
 }
 
-/// What a header says.
+/// The content of a header.
 enum PartHeader: Equatable, Sendable {
-  /// It has this many bytes at least.
+  /// The header is longer: at least this many bytes.
   case incomplete(byteCount: Int)
   case part(Part)
-  /// Nothing behind it is looked at.
+  /// No part is looked for from here on.
   case end(before: PartBorder)
 
   struct Part: Equatable, Sendable {
-    /// With its header: the next one stands behind it.
+    /// The length with the header. The next header follows.
     var byteCount: UInt64
     var before = PartBorder.none
-    /// How long the header is, if there is a border behind it.
+    /// The length of the header, if there is a border after it.
     var headerByteCount: Int?
     var after = PartBorder.none
   }
@@ -27,7 +27,7 @@ enum PartHeader: Equatable, Sendable {
 /// Whether a chunk ends between two parts.
 enum PartBorder: Sendable {
   case none
-  /// If it has the least length of a chunk by then.
+  /// If the chunk then has the minimum length.
   case ifLong
   case always
 }

@@ -1,5 +1,5 @@
-/// All that stands before the first scan of a JPEG (ITU-T T.81, annex B.1): EXIF, thumbnail, colour profile, tables. The
-/// picture begins with the marker of the scan and is looked at no further.
+/// The segments before the first scan of a JPEG (ITU-T T.81, annex B.1): EXIF, thumbnail, colour profile, tables. The
+/// picture begins with the marker of the scan, and is not parsed.
 struct JPEGParts: ContainerParts {
   mutating func header(in window: PartWindow, longByteCount: UInt64) -> PartHeader {
     guard let first = window.byte(at: 0), let marker = window.byte(at: 1) else {

@@ -1,9 +1,8 @@
-/// What stands before the picture of a PNG (W3C PNG, section 5), the picture, and what stands behind it.
+/// The parts of a PNG (W3C PNG, section 5): before the picture, the picture, and after it.
 ///
-/// There is always a border behind the picture: the 12 bytes that are then left of most are the same in all PNGs, and
-/// stored once.
+/// There is always a border after the picture. In most PNGs the last 12 bytes are the same, so they are stored once.
 struct PNGParts: ContainerParts {
-  /// IDAT, and fcTL and fdAT of moving ones.
+  /// IDAT, and fcTL and fdAT of animations.
   private static let pictureTypes: Set<UInt32> = [0x4944_4154, 0x6663_544C, 0x6664_4154]
   private var isInPicture = false
 

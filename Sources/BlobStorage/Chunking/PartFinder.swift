@@ -1,13 +1,13 @@
-/// Where the parts of a container end, found while its bytes go by.
+/// Finds the borders between the parts of a container while its bytes pass.
 ///
-/// What it finds depends on the blob's bytes alone, however they are handed over.
+/// The result depends on the blob's bytes alone, not on how they are split into calls.
 struct PartFinder: Sendable {
-  /// Of a longer header no more is looked at, however many bytes are there.
+  /// The longest header to read. A longer one ends the search, however many bytes are available.
   static let headerByteCountMax = 4 << 10
 
   private var parts: any ContainerParts
   private let longByteCount: UInt64
-  /// Where the next header begins; nil when no more are looked for.
+  /// The offset of the next header; nil once the search has ended.
   private var next: Int64?
   private var borders: [(offset: Int64, kind: PartBorder)] = []
   private var passedCount = 0
@@ -23,10 +23,11 @@ struct PartFinder: Sendable {
     self.longByteCount = UInt64(longByteCount)
   }
 
-  /// Up to here, all borders are known: at a header that is not whole yet, or behind all there is.
+  /// All borders before this offset are known. It is the offset of an incomplete header, or `.max` once the search has
+  /// ended.
   var knownEnd: Int64 { next ?? .max }
 
-  /// The next border that has not been passed, if it is known.
+  /// The next known border that has not been passed.
   var nextBorder: (offset: Int64, kind: PartBorder)? {
     passedCount < borders.count ? borders[passedCount] : nil
   }
@@ -39,9 +40,9 @@ struct PartFinder: Sendable {
     }
   }
 
-  /// Reads the headers that are in these bytes.
+  /// Reads the headers in these bytes.
   ///
-  /// - Parameter start: where they begin in the blob: not behind ``knownEnd``.
+  /// - Parameter start: the offset of the bytes in the blob, at most ``knownEnd``.
   mutating func read(_ bytes: UnsafeRawBufferPointer, at start: Int64) {
     while let offset = next, offset >= start, offset - start < bytes.count {
       let window = PartWindow(
@@ -59,7 +60,7 @@ struct PartFinder: Sendable {
       case .part(let part):
         addBorder(offset, part.before)
         if let byteCount = part.headerByteCount { addBorder(offset + Int64(byteCount), .always) }
-        // A part that would end behind the longest blob is the last.
+        // A part that would end behind the longest possible blob is the last.
         guard part.byteCount > 0, part.byteCount <= UInt64(BlobLimits.maximumBlobByteCount - offset) else {
           next = nil
           return

@@ -1,4 +1,4 @@
-/// Bytes of a blob from one place on, as far as they are there. Nothing is read outside of them.
+/// The available bytes of a blob from one offset on. Reads nothing outside of them.
 struct PartWindow {
   private let bytes: UnsafeRawBufferPointer
 
@@ -6,15 +6,15 @@ struct PartWindow {
 
   var byteCount: Int { bytes.count }
 
-  /// One byte, or nil when it is not there.
+  /// One byte; nil if it is not available.
   func byte(at offset: Int) -> UInt8? { offset >= 0 && offset < bytes.count ? bytes[offset] : nil }
 
-  /// An integer, its most significant byte first, or nil when it is not there whole.
+  /// A big-endian integer; nil if it is not completely available.
   func big<T: FixedWidthInteger>(_ type: T.Type, at offset: Int) -> T? {
     load(type, offset).map(T.init(bigEndian:))
   }
 
-  /// An integer, its least significant byte first, or nil when it is not there whole.
+  /// A little-endian integer; nil if it is not completely available.
   func little<T: FixedWidthInteger>(_ type: T.Type, at offset: Int) -> T? {
     load(type, offset).map(T.init(littleEndian:))
   }

@@ -1,7 +1,8 @@
-/// Members of a ZIP (PKWARE APPNOTE 6.3, section 4.3): the bytes of a long one stand alone, so that they are the same
-/// chunks whatever it is called and whatever stands before it. Short ones are cut by content, with the headers between.
+/// Members of a ZIP (PKWARE APPNOTE 6.3, section 4.3). The bytes of a long member stand alone, so that they give the
+/// same chunks whatever its name and whatever precedes it. Short members and the headers between them are cut by
+/// content.
 ///
-/// A member that does not say how long it is ends the search, as does the directory.
+/// The search ends at a member without a length, and at the directory.
 struct ZIPParts: ContainerParts {
   static let memberSignature: [UInt8] = [0x50, 0x4B, 0x03, 0x04]
   private static let fixedByteCount = 30
@@ -23,7 +24,7 @@ struct ZIPParts: ContainerParts {
       else { return .end(before: .ifLong) }
       byteCount = long
     }
-    // Bit 3: lengths may stand behind the bytes instead.
+    // Bit 3: the lengths may follow the bytes instead.
     if flags & 8 != 0, byteCount == 0 { return .end(before: .ifLong) }
     let (whole, overflows) = byteCount.addingReportingOverflow(UInt64(headerByteCount))
     guard !overflows else { return .end(before: .ifLong) }
@@ -32,7 +33,7 @@ struct ZIPParts: ContainerParts {
       .init(byteCount: whole, before: .ifLong, headerByteCount: headerByteCount, after: .always))
   }
 
-  /// The stored length in the field of extra data that lengths from 4 GiB on have (section 4.5.3).
+  /// The stored length from the extra field for lengths from 4 GiB on (section 4.5.3).
   private static func longByteCount(_ window: PartWindow, _ extra: Range<Int>, afterPlain: Bool) -> UInt64? {
     var offset = extra.lowerBound
     while offset + 4 <= extra.upperBound {

@@ -1,26 +1,24 @@
-/// Stored bytes → plain bytes.
+/// Decodes stored bytes into plain bytes.
 ///
-/// It owns its codec contexts and uses them again for every chunk: make one for each worker, or borrow one
-/// from a ``CodecPool``. It must not be used by two threads at once.
+/// It reuses its codec contexts for every chunk. Make one for each worker, or borrow one from a ``CodecPool``. Two
+/// threads must not use it at once.
 package final class ChunkDecoder {
   private lazy var zstd = ZstdDecoder()
   private lazy var zlib = ZlibDecoder()
 
-  /// A decoder without contexts: each is made when first needed.
+  /// Creates no contexts: the first use of each codec does.
   package init() {}
 
-  /// Fills `plain` with the bytes that `stored` is the encoding of.
+  /// Decodes `stored` into `plain`.
   ///
-  /// Whatever `stored` holds, nothing outside `plain` is written, and no memory is taken by a length in it.
-  /// A wrong base, or damage that a codec does not see, may give wrong bytes without an error: the caller
-  /// compares the digest.
+  /// For any `stored`, writes nothing outside `plain`, and allocates no memory by a length found in it. A wrong base,
+  /// or damage that the codec misses, may yield wrong bytes without an error: the caller compares the digest.
   ///
   /// - Parameters:
   ///   - stored: At most ``BlobLimits/recordPayloadByteCountMax`` bytes.
-  ///   - base: What the chunk was encoded against.
-  ///   - plain: Exactly as long as the chunk; its content after an error is undefined.
-  /// - Throws: `corrupted` unless `stored` is, from its first byte to its last, an encoding of `plain.count`
-  ///   bytes.
+  ///   - base: The base that the chunk was encoded against.
+  ///   - plain: Exactly as long as the chunk. After an error its content is undefined.
+  /// - Throws: `corrupted` unless all of `stored` is an encoding of `plain.count` bytes.
   package func decode(
     _ stored: RawSpan, by kind: CodecKind, base: EncodingBase = .none,
     into plain: UnsafeMutableRawBufferPointer
@@ -42,11 +40,11 @@ package final class ChunkDecoder {
     }
   }
 
-  /// Fills `plain` with the first of the bytes that `stored` is the zstd encoding of.
+  /// Decodes the beginning of the zstd encoding `stored` into `plain`.
   ///
-  /// Allocates a window of at most ``BlobLimits/frameByteCountMax`` bytes, whatever `stored` holds.
+  /// Allocates a window of at most ``BlobLimits/frameByteCountMax`` bytes for any `stored`.
   ///
-  /// - Throws: `corrupted` if `stored` is no such encoding, or ends before `plain` is full.
+  /// - Throws: `corrupted` if `stored` is no zstd encoding, or ends before `plain` is full.
   package func decodeBeginning(
     _ stored: RawSpan, into plain: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {

@@ -1,43 +1,41 @@
-/// Plain bytes → stored bytes, by a codec, if that pays.
+/// Encodes plain bytes by a codec, if that saves enough.
 ///
-/// It owns its codec contexts and its output buffer and uses them again for every chunk: make one for each
-/// worker, or borrow one from a ``CodecPool``. It must not be used by two threads at once.
+/// It reuses its codec contexts and its output buffer for every chunk. Make one for each worker, or borrow one from a
+/// ``CodecPool``. Two threads must not use it at once.
 package final class ChunkEncoder {
   private lazy var zstd = ZstdEncoder()
   private lazy var zlib = ZlibEncoder()
   private var output = ScratchBuffer()
 
-  /// An encoder without contexts: each is made when first needed.
+  /// Creates no contexts: the first use of each codec does.
   package init() {}
 
-  /// Shorter chunks are kept plain, untried.
+  /// Chunks with fewer bytes stay plain, untried.
   package static let plainByteCountMin = 128
   /// The smallest number of bytes that encoding must save.
   package static let savedByteCountMin = 32
 
-  /// Whether stored bytes of that count are worth a decoding on each read: at least 32 bytes and a 128th
-  /// saved.
+  /// Whether encoding saves enough to be worth a decoding on each read: at least 32 bytes and a 128th.
   ///
-  /// Decoding costs 2 µs for an icon of 1.5 KB and 70 µs for 70 KB of a photograph: 1 to 1.7 GB/s. For a set
-  /// of photographs as a whole, that is 0.06 ms for each MB. If an eighth has to be saved, photographs take
-  /// 0.3 % more, icons 0.5 %, sources 0.8 % and jars 3.9 %. If 128 bytes have to be saved, sources still take
-  /// 0.5 % more.
+  /// Decoding costs 2 µs for an icon of 1.5 KB and 70 µs for 70 KB of a photograph: 1 to 1.7 GB/s. For a set of
+  /// photographs as a whole, that is 0.06 ms for each MB. If an eighth had to be saved, photographs would take 0.3 %
+  /// more, icons 0.5 %, sources 0.8 % and jars 3.9 %. If 128 bytes had to be saved, sources would still take 0.5 %
+  /// more.
   package static func pays(plainByteCount: Int, storedByteCount: Int) -> Bool {
     let saved = plainByteCount - storedByteCount
     return saved >= savedByteCountMin && saved * 128 >= plainByteCount
   }
 
-  /// Hands the stored form of `plain`, and the codec that made it, to `body`.
+  /// Calls `body` with the stored form of `plain` and its codec.
   ///
-  /// The codec is `.none`, and the bytes are `plain` itself, if encoding does not pay. Then no base was used
-  /// either. The bytes are valid until `body` returns.
+  /// If encoding saves too little, the codec is `.none`, the bytes are `plain` itself, and no base is used. The bytes
+  /// are valid until `body` returns.
   ///
   /// - Parameters:
   ///   - plain: At most ``BlobLimits/chunkByteCountMax`` bytes.
-  ///   - base: Only for a codec that takes one. A chunk with a base is encoded without probing it first: a
-  ///     near-copy of noise shrinks as well.
-  ///   - hint: What the beginning of the chunk's blob tells about the chunk.
-  /// - Throws: `io` if a codec gets no memory, and what `body` throws.
+  ///   - base: Only for a codec that takes one. A chunk with a base is not probed: even a near-copy of noise shrinks.
+  ///   - hint: What the beginning of its blob suggests about the chunk.
+  /// - Throws: `io` if a codec cannot allocate memory, and the errors of `body`.
   package func withEncoded<Result>(
     _ plain: RawSpan, by choice: CodecChoice, base: EncodingBase = .none,
     hint: CompressibilityHint = .unknown,
@@ -75,7 +73,7 @@ package final class ChunkEncoder {
     return UnsafeRawBufferPointer(rebasing: output.bytes[..<count])
   }
 
-  /// Finds noise without paying for a full encoding.
+  /// Detects noise without the cost of a full encoding.
   private func isNoise(
     _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint
   ) throws(BlobStorageError) -> Bool {

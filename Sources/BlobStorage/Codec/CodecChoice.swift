@@ -1,11 +1,11 @@
-/// A codec and how hard it tries.
+/// A codec and its level.
 package struct CodecChoice: Hashable, Sendable {
   /// The codec.
   package let kind: CodecKind
-  /// The effort, in the codec's own numbers; 0 for `none`.
+  /// The codec's own level; 0 for `none`.
   package let level: Int
 
-  /// That codec at that level.
+  /// A codec at a level.
   ///
   /// - Throws: `invalidArgument` if the codec has no such level.
   package init(_ kind: CodecKind, level: CodecLevel = .default) throws(BlobStorageError) {
@@ -32,7 +32,7 @@ package struct CodecChoice: Hashable, Sendable {
     self.level = validLevel
   }
 
-  /// Keep every chunk plain.
+  /// Keeps every chunk plain.
   package static let none = Self(kind: .none, validLevel: CodecKind.none.levelDefault)
   /// Zstandard at its default level.
   package static let zstd = Self(kind: .zstd, validLevel: CodecKind.zstd.levelDefault)
@@ -41,7 +41,7 @@ package struct CodecChoice: Hashable, Sendable {
 }
 
 extension CodecKind {
-  /// The levels it takes. Above 19, zstd wants memory that no chunk makes use of.
+  /// The valid levels. Above 19, zstd needs memory that no chunk benefits from.
   package var levels: ClosedRange<Int> {
     switch self {
     case .none: 0...0
@@ -50,7 +50,7 @@ extension CodecKind {
     }
   }
 
-  /// The level taken when none is asked for.
+  /// The default level.
   package var levelDefault: Int {
     switch self {
     case .none: 0

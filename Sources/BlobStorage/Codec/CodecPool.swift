@@ -1,11 +1,11 @@
 import Synchronization
 
-/// Lends encoders and decoders, so that their contexts are made once for each worker and not for each chunk.
+/// Lends encoders and decoders, so that each worker, not each chunk, creates their contexts.
 ///
-/// It never waits: there are as many as are lent at the same time, and at most `idleCountMax` of each kind
-/// are kept when they come back.
+/// It never waits: it creates as many as are in use at once, and keeps at most `idleCountMax` returned ones of each
+/// kind.
 package final class CodecPool: Sendable {
-  // An idle codec is reachable only through the pool, and a lent one is not in the pool.
+  // Sharing is safe: an idle codec is reachable only through the pool, and a lent one is not in the pool.
   private struct Idle: @unchecked Sendable {
     var encoders: [ChunkEncoder] = []
     var decoders: [ChunkDecoder] = []
@@ -16,7 +16,7 @@ package final class CodecPool: Sendable {
   private let idle = Mutex(Idle())
   private let idleCountMax: Int
 
-  /// An empty pool that keeps that many idle encoders, and decoders.
+  /// An empty pool that keeps up to `idleCountMax` idle encoders, and as many decoders.
   package init(idleCountMax: Int = 16) { self.idleCountMax = idleCountMax }
 
   /// Lends an encoder until `body` returns.

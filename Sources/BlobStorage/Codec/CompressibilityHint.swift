@@ -1,15 +1,15 @@
-/// What the beginning of a blob tells about all of its chunks.
+/// What the beginning of a blob suggests about all of its chunks.
 package enum CompressibilityHint: Hashable, Sendable {
-  /// Nothing: each chunk is probed.
+  /// Nothing. Each chunk is probed.
   case unknown
-  /// The blob is of a format that is compressed inside: a chunk is encoded only if its histogram says so, as
-  /// containers also hold headers, tables and plain parts.
+  /// The blob's format is compressed. Only the histogram decides whether to encode a chunk, because such files also
+  /// contain headers, tables and plain parts.
   case alreadyCompressed
-  /// The blob is an archive whose members are compressed one by one: names, headers and equal members repeat.
+  /// The blob is an archive of separately compressed members: names, headers and equal members repeat.
   case compressedMembers
 
-  /// Looks for the magic bytes of a compressed format; `beginning` is a blob's first chunk, or at least its
-  /// first 12 bytes.
+  /// Looks for the magic bytes of a compressed format. `beginning` is a blob's first chunk, or at least its first 12
+  /// bytes.
   package init(beginning: RawSpan) {
     self = beginning.withUnsafeBytes { bytes in
       if Self.zip.matches(bytes) { return .compressedMembers }
@@ -17,7 +17,7 @@ package enum CompressibilityHint: Hashable, Sendable {
     }
   }
 
-  /// Magic bytes at an offset. A zero bit in `mask` (if there is one) leaves that bit open.
+  /// Magic bytes at an offset. A zero bit in `mask`, if any, matches both values.
   private struct Signature {
     var offset = 0
     let magic: [UInt8]
@@ -43,8 +43,8 @@ package enum CompressibilityHint: Hashable, Sendable {
 
   private static let zip = Signature([0x50, 0x4B, 0x03, 0x04])  // with docx, epub, jar, apk
 
-  // Formats that are plain inside (WAV, BMP, tar, AVI) or mixed (PDF, TIFF) are left out on purpose: they
-  // are probed chunk by chunk. Brotli and raw deflate have no magic bytes.
+  // Deliberately without plain formats (WAV, BMP, tar, AVI) and mixed ones (PDF, TIFF): these are probed chunk by
+  // chunk. Brotli and raw deflate have no magic bytes.
   private static let signatures: [Signature] = [
     Signature([0xFF, 0xD8, 0xFF]),  // JPEG
     Signature([0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A]),  // PNG

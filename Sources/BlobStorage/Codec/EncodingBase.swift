@@ -1,6 +1,6 @@
-/// Bytes that encoder and decoder both have, so that what they share with a chunk need not be stored.
+/// The base of a chunk: bytes that encoder and decoder both have, so that shared content need not be stored.
 ///
-/// It borrows them for the one call that it is passed to.
+/// It borrows the bytes for one call.
 package enum EncodingBase: ~Escapable {
   /// Nothing.
   case none
@@ -11,7 +11,7 @@ package enum EncodingBase: ~Escapable {
     if case .none = self { true } else { false }
   }
 
-  /// Calls `body` with the bytes: none without a base.
+  /// Calls `body` with the base's bytes, or with no bytes.
   func withUnsafeBytes<Result>(
     _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Result
   ) throws(BlobStorageError) -> Result {

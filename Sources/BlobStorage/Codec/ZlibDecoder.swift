@@ -16,7 +16,7 @@ final class ZlibDecoder {
     stream.deallocate()
   }
 
-  /// Fills `plain` from exactly one stream.
+  /// Decodes exactly one stream into `plain`.
   func decode(
     _ stored: RawSpan, into plain: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {

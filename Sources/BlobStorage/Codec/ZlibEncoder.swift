@@ -4,7 +4,7 @@ import CZlib
 final class ZlibEncoder {
   // zlib keeps a pointer to the stream inside its state, so the stream must not move.
   private let stream = UnsafeMutablePointer<z_stream>.allocate(capacity: 1)
-  /// The level that the stream was begun with; nil before the first use.
+  /// The level that the stream was started with; nil before the first use.
   private var level: Int?
 
   init() { stream.initialize(to: z_stream()) }
@@ -16,7 +16,7 @@ final class ZlibEncoder {
 
   static func storedByteCountMax(of plainByteCount: Int) -> Int { Int(compressBound(uLong(plainByteCount))) }
 
-  /// Encodes into `output`, which has room for the worst case, and returns how many bytes it made.
+  /// Encodes into `output`, which has room for the worst case. Returns the number of encoded bytes.
   func encode(
     _ plain: UnsafeRawBufferPointer, level: Int, into output: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) -> Int {

@@ -2,8 +2,8 @@ import CZstd
 
 /// One reused decompression context of libzstd.
 ///
-/// Whole frames are decoded in one step straight into the caller's buffer, so that no window is allocated, whatever size
-/// a frame claims to need.
+/// Whole frames are decoded in one step into the caller's buffer. So libzstd allocates no window, whatever size a frame
+/// claims to need.
 final class ZstdDecoder {
   private let context: OpaquePointer?
 
@@ -11,7 +11,7 @@ final class ZstdDecoder {
 
   deinit { ZSTD_freeDCtx(context) }
 
-  /// Fills `plain` from exactly one frame.
+  /// Decodes exactly one frame into `plain`.
   func decode(
     _ stored: RawSpan, base: EncodingBase, into plain: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
@@ -33,7 +33,7 @@ final class ZstdDecoder {
     }
   }
 
-  /// Bytes of the window that a frame asks for; 0 for a frame that says none, or bytes that are none. RFC 8878, 3.1.1.1.
+  /// The window size that a frame requests; 0 if it names none, or if the bytes are too short. RFC 8878, 3.1.1.1.
   static func windowByteCount(_ stored: RawSpan) -> Int {
     stored.withUnsafeBytes { stored in
       let isSingleSegment = stored.count < 6 || stored[4] & 0x20 != 0
@@ -41,10 +41,10 @@ final class ZstdDecoder {
     }
   }
 
-  /// log2 of the longest window that may be taken.
+  /// log2 of the largest window to allocate.
   private static let windowLogMax = Int32(BlobLimits.frameByteCountMax.trailingZeroBitCount)
 
-  /// Fills `plain` with the first bytes of exactly one frame.
+  /// Decodes the beginning of exactly one frame into `plain`.
   func decodeBeginning(_ stored: RawSpan, into plain: UnsafeMutableRawBufferPointer) throws(BlobStorageError)
   {
     guard let context else { throw BlobStorageError(.io, "zstd gets no memory for a context") }
@@ -64,8 +64,8 @@ final class ZstdDecoder {
     }
   }
 
-  /// libzstd would also take several frames in a row, frames to be skipped, and, where it is built so, the formats before
-  /// RFC 8878.
+  /// Accepts exactly one frame. libzstd would also accept several frames, skippable frames and, depending on its build,
+  /// formats older than RFC 8878.
   private func checkIsOneFrame(_ stored: UnsafeRawBufferPointer) throws(BlobStorageError) {
     guard stored.starts(with: [0x28, 0xB5, 0x2F, 0xFD]) else {
       throw .undecodable(.zstd, "not a zstd frame")

@@ -1,15 +1,15 @@
 import CBlobKernels
 
-/// A digest of bytes that come bit by bit.
+/// Computes a digest incrementally.
 ///
-/// A value, but not `Sendable`: a copy goes on by itself, one thread at a time uses it. Updates may have any length;
-/// from 16 KiB up they run at full speed.
+/// A value, but not `Sendable`: one thread at a time uses it, and a copy continues independently. Updates may have any
+/// length. From 16 KiB they run at full speed.
 package struct DigestStream {
-  /// Exactly one of the two is there, so that each can be changed in place.
+  /// Exactly one of the two is set, so that each can be changed in place.
   private var blake3: Blake3State?
   private var sha256: SHA256State?
 
-  /// A stream that has seen no bytes.
+  /// A stream without bytes.
   package init(_ algorithm: BlobDigest.Algorithm) {
     switch algorithm {
     case .blake3: blake3 = Blake3State()
@@ -28,14 +28,13 @@ package struct DigestStream {
     }
   }
 
-  /// The digest of all bytes so far; the stream can go on.
+  /// The digest of all bytes so far. The stream can continue.
   package func finalize() -> BlobDigest {
     blake3?.finalize() ?? (sha256 ?? SHA256State()).finalize()
   }
 }
 
-/// Owns the memory of the kernel's state. Only ``DigestStream`` holds one, and copies it before a change if
-/// it is not the only holder.
+/// Owns the memory of the kernel's state. Only ``DigestStream`` holds one, and copies a shared one before a change.
 private final class Blake3State {
   private let memory: UnsafeMutableRawPointer
 

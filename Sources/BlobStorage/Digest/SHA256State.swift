@@ -1,12 +1,11 @@
-// SHA-256 is the system's: CryptoKit on Apple platforms, libcrypto elsewhere. Only this file knows which.
+// SHA-256 comes from the system: CryptoKit on Apple platforms, libcrypto elsewhere. Only this file knows which.
 #if canImport(CryptoKit)
   import CryptoKit
 #else
   import CCrypto
 #endif
 
-/// Owns the state of a SHA-256 (FIPS 180-4). Only ``DigestStream`` holds one, and copies it before a change if it is
-/// not the only holder.
+/// Owns the state of a SHA-256 (FIPS 180-4). Only ``DigestStream`` holds one, and copies a shared one before a change.
 final class SHA256State {
   #if canImport(CryptoKit)
     private var function = SHA256()
@@ -31,7 +30,7 @@ final class SHA256State {
   #else
     private let context: OpaquePointer
 
-    /// Looked up once: a look-up takes longer than the digest of a small chunk.
+    /// Fetched once, because a fetch takes longer than the digest of a small chunk.
     nonisolated(unsafe) private static let function: OpaquePointer = {
       // Threads may still compute digests while the process exits.
       OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_ATEXIT), nil)
@@ -66,7 +65,7 @@ final class SHA256State {
     }
 
     func finalize() -> BlobDigest {
-      // A finished context cannot go on; its copy need not.
+      // A finalized context cannot continue, so finalize a copy.
       let end = copy()
       return BlobDigest(.sha256) { Self.require(EVP_DigestFinal_ex(end.context, $0, nil)) }
     }
@@ -76,7 +75,7 @@ final class SHA256State {
       return context
     }
 
-    /// SHA-256 fails only for want of memory.
+    /// SHA-256 fails only if memory runs out.
     fileprivate static func require(_ outcome: CInt) {
       precondition(outcome == 1, "there is no memory for a SHA-256")
     }
@@ -84,7 +83,7 @@ final class SHA256State {
 }
 
 extension BlobDigest {
-  /// Computes the code that proves that a message is from a holder of `key`: HMAC (RFC 2104) with SHA-256.
+  /// The authentication code of a message, which only a holder of `key` can compute: HMAC (RFC 2104) with SHA-256.
   package static func authenticationCode(of message: [UInt8], key: [UInt8]) -> [UInt8] {
     #if canImport(CryptoKit)
       Array(HMAC<SHA256>.authenticationCode(for: message, using: SymmetricKey(data: key)))

@@ -1,11 +1,11 @@
 import Foundation
 
-/// An error, with one sentence for a person and one code for a program.
+/// An error, with one sentence for people and one code for programs.
 ///
-/// The message names the thing (key, digest, pack, path) and the remedy, if there is one. `code` can grow: switch over
-/// it with a default.
+/// The message names the key, digest, pack or path, and the remedy, if there is one. New codes may be added: switch
+/// over `code` with a default.
 ///
-/// All methods throw this type, so a task that was cancelled gets the code `cancelled` and no `CancellationError`: ask
+/// All methods throw this type. A cancelled task gets the code `cancelled` instead of `CancellationError`: check
 /// ``isCancellation``.
 public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
   /// A stable name for a kind of failure.
@@ -13,7 +13,7 @@ public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
     /// The name, as in logs and JSON.
     public let rawValue: String
 
-    /// A code of that name.
+    /// A code with that name.
     public init(rawValue: String) { self.rawValue = rawValue }
 
     init(_ name: String) { self.init(rawValue: name) }
@@ -23,26 +23,26 @@ public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
 
   /// The kind of failure.
   public let code: Code
-  /// One sentence for a person.
+  /// One sentence for people.
   public let message: String
-  /// The key it was about.
+  /// The key concerned.
   public var key: String?
-  /// The digest it was about.
+  /// The digest concerned.
   public var digest: BlobDigest?
-  /// The name of the pack it was found in.
+  /// The name of the pack concerned.
   public var pack: String?
-  /// Where in that pack, in bytes from its start.
+  /// The offset in that pack, in bytes.
   public var offset: Int64?
-  /// The path it was about.
+  /// The path concerned.
   public var path: String?
   /// The text of ``currentVersion``.
   var currentVersionText: String?
   /// The failed system call's `errno`, if that was the cause.
   public var errno: Int32?
-  /// What the caller's own source, sink or converter threw, if the code is `sourceFailed`.
+  /// The error of the caller's own source, sink or converter, if the code is `sourceFailed`.
   public var underlyingError: (any Error)?
 
-  /// An error of that kind with that sentence.
+  /// Creates an error.
   public init(
     _ code: Code, _ message: String, key: String? = nil, digest: BlobDigest? = nil, pack: String? = nil,
     offset: Int64? = nil, path: String? = nil, errno: Int32? = nil, underlying: (any Error)? = nil
@@ -65,12 +65,12 @@ public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
 }
 
 extension BlobStorageError: LocalizedError {
-  /// The message, so that `localizedDescription` is it as well.
+  /// The message, which `localizedDescription` then returns, too.
   public var errorDescription: String? { message }
 }
 
 extension BlobStorageError.Code {
-  /// Stored bytes do not match their digest or checksum, or what a version needs is missing.
+  /// Stored bytes do not match their digest or checksum, or data that a version needs is missing.
   public static let corrupted = Self("corrupted")
   /// There is no store at the path.
   public static let noStore = Self("noStore")
@@ -78,60 +78,60 @@ extension BlobStorageError.Code {
   public static let notAStore = Self("notAStore")
   /// The path already holds a store.
   public static let storeExists = Self("storeExists")
-  /// The store, pack or record was written by a later build.
+  /// Another build wrote the store, pack or record, and this one cannot read it.
   public static let unsupportedFormat = Self("unsupportedFormat")
   /// An argument is outside its range; nothing was changed.
   public static let invalidArgument = Self("invalidArgument")
-  /// A maximum of ``BlobLimits`` would be exceeded; nothing was changed.
+  /// The call would exceed a maximum of ``BlobLimits``; nothing was changed.
   public static let limitExceeded = Self("limitExceeded")
-  /// The medium is full; nothing half done is visible.
+  /// The medium is full; no partial change is visible.
   public static let noSpace = Self("noSpace")
-  /// The system refuses access.
+  /// The system denies access.
   public static let permissionDenied = Self("permissionDenied")
   /// The medium cannot be written.
   public static let readOnly = Self("readOnly")
-  /// A system call failed in a way that has no code of its own.
+  /// A system call failed for a reason without its own code.
   public static let io = Self("io")
-  /// A sync failed: what this writer wrote may not be on the medium. Open the store again to continue.
+  /// A sync failed: this writer's data may not be on the medium. Open the store again to continue.
   public static let poisoned = Self("poisoned")
   /// Another process holds a needed resource, and waiting did not help.
   public static let busy = Self("busy")
-  /// Another machine collected garbage while this one did not answer: unpublished changes are not in the store. Open it
+  /// Another machine collected garbage while this one was silent: unpublished changes are not in the store. Open it
   /// again and repeat them.
   public static let fenced = Self("fenced")
-  /// The store or reader was closed before.
+  /// The store or reader was already closed.
   public static let closed = Self("closed")
-  /// The caller's task was cancelled; nothing half done is visible.
+  /// The caller's task was cancelled; no partial change is visible.
   public static let cancelled = Self("cancelled")
   /// The change's ``ChangeCondition`` does not hold; nothing was changed.
   public static let conditionFailed = Self("conditionFailed")
   /// Two files would get the same key; nothing was changed.
   public static let keysCollide = Self("keysCollide")
-  /// A mirror would drop much of its target; nothing was changed.
+  /// A mirror would drop a large part of its target; nothing was changed.
   public static let wouldDropMany = Self("wouldDropMany")
   /// The caller's own source or converter failed.
   public static let sourceFailed = Self("sourceFailed")
 }
 
-/// Codes that never leave the library: callers answer them.
+/// Codes that never leave the library: its callers handle them.
 extension BlobStorageError.Code {
-  /// A commit needs a new pack, which is begun without locks.
+  /// A commit needs a new pack, which a writer begins without locks.
   static let needsPack = Self("needsPack")
-  /// A commit has to run alone, in a catalog transaction.
+  /// A commit must run alone, in a catalog transaction.
   static let needsCatalog = Self("needsCatalog")
-  /// A plan that looked nothing up does not do.
+  /// A plan without lookups does not suffice.
   static let needsLookup = Self("needsLookup")
   /// A transaction did not fit into the catalog's map, which is larger now: it has to be run again.
   static let mapFull = Self("mapFull")
   /// The catalog is not usable; it is rebuilt from the packs.
   package static let catalogDamaged = Self("catalogDamaged")
-  /// A published pack has gone. The catalog, once extended, says where its records are now.
+  /// A published pack is gone. Extend the catalog: it then has the new places of the pack's records.
   package static let packGone = Self("packGone")
-  /// Bytes are not in the page cache.
+  /// The bytes are not in the page cache.
   static let notCached = Self("notCached")
 }
 
-/// The value; nil when what it is read from is damaged.
+/// Evaluates `value`; nil if it throws `corrupted`.
 ///
 /// - Throws: any error but `corrupted`.
 package func unlessCorrupted<T>(

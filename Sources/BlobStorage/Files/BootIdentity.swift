@@ -1,11 +1,11 @@
 import CBlobKernels
 import SystemPackage
 
-/// Tells whether the machine has been started again since.
+/// Identifies the boot of this machine.
 package enum BootIdentity {
-  /// A text that is the same until the machine is started again, and then never comes back.
+  /// A text that stays the same until the machine restarts, and never returns after that.
   ///
-  /// Where the system does not tell, the text is empty: take that as "another start every time".
+  /// Empty if the system does not tell. Treat an empty text as a new boot every time.
   package static func current() -> String {
     var text = [CChar](repeating: 0, count: 128)
     let count = uninterrupted {
@@ -15,7 +15,7 @@ package enum BootIdentity {
   }
 }
 
-/// An unpredictable number, for names and writer identities.
+/// A random number for names and writer identities.
 package func randomUInt64() -> UInt64 {
   var generator = SystemRandomNumberGenerator()
   return generator.next()

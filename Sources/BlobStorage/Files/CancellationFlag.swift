@@ -1,8 +1,8 @@
 import Synchronization
 
-/// Whether the task that asked for the work under way has been cancelled.
+/// Whether the task that asked for the current work was cancelled.
 package final class CancellationFlag: Sendable {
-  /// The flag of the work that this thread does.
+  /// The flag of this thread's current work.
   @TaskLocal package static var current: CancellationFlag?
 
   private let isSet = Atomic<Bool>(false)
@@ -13,7 +13,7 @@ package final class CancellationFlag: Sendable {
 
   package var isCancelled: Bool { isSet.load(ordering: .relaxed) }
 
-  /// Throws `cancelled` if so: for loops of long work, between two steps that are each whole.
+  /// Throws `cancelled` if the work was cancelled. Long loops call it between two complete steps.
   package static func check() throws(BlobStorageError) {
     if current?.isCancelled == true { throw cancelled }
   }

@@ -1,23 +1,23 @@
 import CBlobKernels
 import Synchronization
 
-/// Owns a file descriptor and closes it when no call uses it.
+/// Owns a file descriptor, and closes it only when no call uses it.
 ///
-/// A descriptor's number is given out again the moment it is closed: a call still on its way would then read or write
-/// another file. So every call goes through the gate, and closing shuts the gate first; the last call to leave closes
-/// the descriptor.
+/// The system reuses a descriptor's number at once after a close. A call still under way would then read or write
+/// another file. So every call passes through the gate. Closing shuts the gate, and the last call to leave closes the
+/// descriptor.
 package struct DescriptorGate: ~Copyable, Sendable {
   private let descriptor: Int32
-  /// The count of calls inside; the top bit once it is shut.
+  /// The number of calls inside. The top bit is set once the gate is shut.
   private let state = Atomic<UInt>(0)
   private static let shut: UInt = 1 << (UInt.bitWidth - 1)
 
-  /// Takes the descriptor over.
+  /// Takes ownership of the descriptor.
   package init(owning descriptor: Int32) { self.descriptor = descriptor }
 
   deinit { shutGate() }
 
-  /// Runs the body on the descriptor; nil once the gate is shut.
+  /// Runs `body` on the descriptor; nil once the gate is shut.
   package func enter<Value, Failure: Error>(_ body: (Int32) throws(Failure) -> Value) throws(Failure)
     -> Value?
   {
@@ -42,8 +42,8 @@ package struct DescriptorGate: ~Copyable, Sendable {
   }
 
   private func unlockAndClose() {
-    // A DispatchIO channel's duplicate shares the open file description: closing alone would leave a lock held
-    // until the channel's last read is done.
+    // A DispatchIO channel's duplicate shares the open file description. Closing alone would keep a lock held until the
+    // channel's last read ends.
     _ = bs_unlock(descriptor)
     closeDescriptor(descriptor)
   }

@@ -1,12 +1,12 @@
 import SystemPackage
 
-/// Parts of paths, as swift-system has them, but each by one parse of the result. In a debug build its own functions take
-/// a millisecond, which was a third of the tests' time.
+/// The same as swift-system's path functions, but each parses its result once. In a debug build swift-system's take a
+/// millisecond, which was a third of the tests' time.
 extension FilePath {
   /// The path of the entry `name` in this folder.
   package func entry(_ name: String) -> FilePath { withSuffix(isEmpty ? name : "/" + name) }
 
-  /// The path whose last component has these characters as well at its end.
+  /// This path with `suffix` appended to its last component.
   package func withSuffix(_ suffix: String) -> FilePath {
     var text = text
     for byte in suffix.utf8 { text.append(CChar(bitPattern: byte)) }
@@ -14,7 +14,7 @@ extension FilePath {
     return FilePath(platformString: text)
   }
 
-  /// The folder of this entry: empty for a mere name, and the root for the root.
+  /// The folder of this entry: empty for a bare name, the root for the root.
   package var folder: FilePath {
     var text = text
     while let last = text.last, last != CChar(UInt8(ascii: "/")) { text.removeLast() }
@@ -22,10 +22,10 @@ extension FilePath {
     return FilePath(platformString: text)
   }
 
-  /// The path as the system has it, which need not be UTF-8.
+  /// The path's bytes as the system has them, which need not be UTF-8.
   package var bytes: [UInt8] { text.map { UInt8(bitPattern: $0) } }
 
-  /// The characters without the zero behind them.
+  /// The characters without the terminating zero.
   private var text: [CChar] {
     withPlatformString { text in
       var count = 0

@@ -1,6 +1,6 @@
-/// What the system says about a name or an open file.
+/// The status of a path or an open file.
 package struct FileStatus: Sendable, Hashable {
-  /// What kind of thing it is.
+  /// The kind of file.
   package enum Kind: Sendable, Hashable {
     case regular, directory, symbolicLink
     /// A named pipe, socket or device.
@@ -8,29 +8,29 @@ package struct FileStatus: Sendable, Hashable {
   }
 
   package var kind: Kind
-  /// The length that reading sees.
+  /// The length of the content.
   package var byteCount: Int64
-  /// Bytes of the medium that it takes: less than `byteCount` for a file with holes.
+  /// Allocated bytes on the medium: less than `byteCount` for a file with holes.
   package var allocatedByteCount: Int64
-  /// How many names it has; 0 once it was removed while open.
+  /// The number of names; 0 once it was removed while open.
   package var linkCount: Int
   package var inode: UInt64
   package var device: UInt64
   package var modified: FileTime
-  /// When the bytes, the length or the properties last changed (ctime); programs cannot set it.
+  /// The last change of content, length or properties (ctime). Programs cannot set it.
   package var changed: FileTime
   /// The lower twelve mode bits.
   package var permissions: UInt16
-  /// The numbers of its owner and group.
+  /// The numeric IDs of its owner and group.
   package var user: UInt32
   package var group: UInt32
 
-  /// Which file or folder of the machine it is.
+  /// The file's identity on this machine.
   package var identity: FileIdentity { FileIdentity(device: device, inode: inode) }
 
-  /// A status of those values.
+  /// A status with these values.
   ///
-  /// - Parameter changed: `modified`, if it is nil.
+  /// - Parameter changed: `modified` if nil.
   package init(
     kind: Kind, byteCount: Int64, allocatedByteCount: Int64, linkCount: Int, inode: UInt64, device: UInt64,
     modified: FileTime, changed: FileTime? = nil, permissions: UInt16, user: UInt32 = 0, group: UInt32 = 0
@@ -48,26 +48,26 @@ package struct FileStatus: Sendable, Hashable {
   }
 }
 
-/// Tells files and folders of one machine apart, whatever their paths.
+/// Distinguishes files and folders of one machine, whatever their paths.
 package struct FileIdentity: Hashable, Sendable {
   package var device: UInt64
   package var inode: UInt64
 }
 
-/// A point in time as file systems keep it.
+/// A point in time as file systems record it.
 package struct FileTime: Sendable, Hashable, Comparable {
   /// Seconds since 1970 in UTC; negative before.
   package var seconds: Int64
-  /// 0..<1_000_000_000, always counted forward.
+  /// 0..<1_000_000_000, always forward in time.
   package var nanoseconds: Int32
 
-  /// A time of those values.
+  /// A time with these values.
   package init(seconds: Int64, nanoseconds: Int32) {
     self.seconds = seconds
     self.nanoseconds = nanoseconds
   }
 
-  /// A point in time by a wall clock.
+  /// A time of a wall clock.
   package init(millisecondsSince1970 milliseconds: UInt64) {
     seconds = Int64(milliseconds / 1_000)
     nanoseconds = Int32(milliseconds % 1_000) * 1_000_000

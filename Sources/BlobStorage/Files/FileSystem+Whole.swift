@@ -1,7 +1,7 @@
 import SystemPackage
 
 extension FileSystem {
-  /// Opens a file; nil when it is not there.
+  /// Opens a file; nil if it does not exist.
   package func openIfThere(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> (any File)? {
     do { return try open(path, intent) } catch {
       guard error.isMissingName else { throw error }
@@ -9,17 +9,18 @@ extension FileSystem {
     }
   }
 
-  /// Removes a file's name; nothing happens when it is not there.
+  /// Removes a file; does nothing if it does not exist.
   func removeIfThere(_ path: FilePath) throws(BlobStorageError) {
     do { try remove(path) } catch {
       guard error.isMissingName else { throw error }
     }
   }
 
-  /// Removes a file's name if that is possible: for what does no harm where it stays.
+  /// Removes a file, and ignores errors: for files that do no harm if they stay.
   package func discard(_ path: FilePath) { do throws(BlobStorageError) { try remove(path) } catch {} }
 
-  /// Replaces or creates a file with these bytes, durably. After a crash the file is the old or the new one, whole.
+  /// Replaces or creates a file with these bytes, durably. After a crash the file is the old one or the new one, never
+  /// a mix.
   ///
   /// Writes a file with the suffix `.new` and renames it. The caller excludes concurrent replacements of the same file.
   ///

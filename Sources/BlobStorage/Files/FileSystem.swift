@@ -1,36 +1,36 @@
 import SystemPackage
 
-/// Names and folders: the seam at which tests put a simulated disk in place of the system.
+/// Names and folders. Tests substitute a simulated disk here.
 ///
-/// Every call may run on any thread. Errors carry the path and the `errno`; `ENOENT` and `EEXIST` come as code
-/// `io`, because only the caller knows whether they are a surprise. A name that was created, renamed or removed
-/// is durable only after ``syncDirectory(_:)`` of the folder it is in.
+/// Every call may run on any thread. Errors carry the path and the `errno`. `ENOENT` and `EEXIST` have code `io`,
+/// because only the caller knows whether they are expected. A created, renamed or removed name is durable only after
+/// ``syncDirectory(_:)`` of its folder.
 package protocol FileSystem: Sendable {
-  /// Opens a regular file; a symbolic link in the last place is refused (`ELOOP`).
+  /// Opens a regular file; refuses a symbolic link as the last component (`ELOOP`).
   func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File
-  /// What is at the path, a symbolic link itself included; nil only when nothing is there.
+  /// The status of a path, without following a symbolic link; nil only if nothing exists there.
   func status(of path: FilePath) throws(BlobStorageError) -> FileStatus?
-  /// The names in a folder in byte order, without `.` and `..`; a name that is not UTF-8 is repaired.
+  /// The names in a folder in byte order, without `.` and `..`; invalid UTF-8 is repaired.
   func list(_ directory: FilePath) throws(BlobStorageError) -> [String]
-  /// The same, without folders, links and whatever else is no regular file, where the file system says so.
+  /// The names of the regular files in a folder. May include others if the file system does not tell.
   func listFiles(_ directory: FilePath) throws(BlobStorageError) -> [String]
-  /// Bytes of the medium that all below a folder takes; what goes away meanwhile takes nothing.
+  /// The allocated bytes of everything below a folder. Ignores files that disappear during the call.
   func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64
-  /// Bytes that still fit on the file system that a folder lies on.
+  /// The free bytes of the file system of a folder.
   func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64
-  /// Creates a folder with permissions 0700; `EEXIST` when the name is taken.
+  /// Creates a folder with permissions 0700; `EEXIST` if the name is taken.
   func createDirectory(_ path: FilePath) throws(BlobStorageError)
-  /// Renames; a file that has the new name is replaced in the same step.
+  /// Renames a file, and atomically replaces a file with the new name.
   func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError)
-  /// Removes a file's name; `ENOENT` when it is not there.
+  /// Removes a file's name; `ENOENT` if it does not exist.
   func remove(_ path: FilePath) throws(BlobStorageError)
   /// Removes an empty folder.
   func removeDirectory(_ path: FilePath) throws(BlobStorageError)
-  /// Forces the folder's names to the medium.
+  /// Syncs the folder's names.
   func syncDirectory(_ path: FilePath) throws(BlobStorageError)
-  /// A text that is another one once the file system at `path` was mounted again; empty where nothing tells.
+  /// A text that changes when the file system at `path` is mounted again; empty if unknown.
   func mountIdentity(of path: FilePath) -> String
-  /// The path without symbolic links, as far as it exists.
+  /// The path with symbolic links resolved, as far as it exists.
   func resolved(_ path: FilePath) -> FilePath
   /// Gives a file that root created to the owner of its folder; does nothing for other users.
   func shareOwner(of path: FilePath)
@@ -41,7 +41,7 @@ extension FileSystem {
   package func resolved(_ path: FilePath) -> FilePath { path }
   package func shareOwner(of path: FilePath) {}
 
-  /// Creates a folder that belongs to the owner of the one it is in, also if root does it.
+  /// Creates a folder that belongs to the owner of its parent, even if root creates it.
   package func createPart(_ path: FilePath) throws(BlobStorageError) {
     try createDirectory(path)
     shareOwner(of: path)
@@ -62,18 +62,18 @@ extension FileSystem {
   }
 }
 
-/// What a file is opened for. Descriptors never survive `exec` and symbolic links are never followed.
+/// How to open a file. Descriptors never survive `exec`, and symbolic links are never followed.
 ///
-/// What root creates belongs to the owner of the folder it is in.
+/// A file that root creates belongs to the owner of its folder.
 package enum OpenIntent: Sendable, Hashable {
   /// Read an existing file.
   case read
   /// Read and write an existing file.
   case readWrite
-  /// Create a file with permissions 0600; `EEXIST` when the name is taken.
+  /// Create a file with permissions 0600; `EEXIST` if the name is taken.
   case create
-  /// Read and write a file, created with permissions 0600 when it is missing.
+  /// Read and write a file; create it with permissions 0600 if it is missing.
   case openOrCreate
-  /// Append to a file, created with permissions 0600 when it is missing.
+  /// Append to a file; create it with permissions 0600 if it is missing.
   case append
 }

@@ -1,18 +1,18 @@
 import CBlobKernels
 import SystemPackage
 
-/// A user's file, or a pipe, that is read from front to back.
+/// Reads a user's file, or a pipe, from front to back.
 package final class InputFile: Sendable {
-  /// The folder that `relativePath` begins in, or the file's own path.
+  /// The folder that `relativePath` is relative to, or the file's own path.
   private let root: FilePath
   private let relativePath: [UInt8]
-  /// What the file was when it was opened; of a pipe only the kind means something.
+  /// The status at opening. For a pipe, only the kind is meaningful.
   package let status: FileStatus
   private let descriptor: Int32
-  /// Closes the descriptor; nil if somebody else does.
+  /// Closes the descriptor; nil if the caller closes it.
   private let owner: OwnedDescriptor?
 
-  /// Opens a regular file; a symbolic link, folder, pipe or device is refused with code `invalidArgument`.
+  /// Opens a regular file; refuses a symbolic link, folder, pipe or device with code `invalidArgument`.
   package convenience init(_ path: FilePath) throws(BlobStorageError) {
     let path = try path.absolute()
     try self.init(
@@ -21,7 +21,7 @@ package final class InputFile: Sendable {
       path, [])
   }
 
-  /// Opens a file of that name in a folder. Messages call it `relativePath` below `root`.
+  /// Opens the file `name` in a folder. Messages show it as `relativePath` below `root`.
   package init(
     _ directory: Int32, _ name: [CChar], _ root: FilePath, _ relativePath: [UInt8]
   ) throws(BlobStorageError) {
@@ -38,11 +38,11 @@ package final class InputFile: Sendable {
     (self.owner, descriptor) = (owner, owner.number)
     status = try Self.status(of: owner.number, path)
     guard status.kind == .regular else { throw Self.notRegular(path) }
-    // The system reads as much ahead without being told.
+    // For shorter files the system's default read-ahead suffices.
     if status.byteCount > 128 << 10 { bs_advise_sequential(descriptor) }
   }
 
-  /// Reads an open descriptor of any kind, such as standard input, from where it stands; does not close it.
+  /// Reads an open descriptor of any kind, such as standard input, from its current offset; does not close it.
   package init(borrowing descriptor: Int32, name: FilePath) throws(BlobStorageError) {
     (root, relativePath) = (name, [])
     self.descriptor = descriptor
@@ -52,12 +52,12 @@ package final class InputFile: Sendable {
 
   package var path: FilePath { root.appending(bytes: relativePath) }
 
-  /// Fills the buffer or stops at the end of the input; returns the count of bytes read.
+  /// Fills the buffer up to the end of the input; returns the number of bytes read.
   package func read(into buffer: UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int {
     try readAll(into: buffer, path) { (rest, _) in bs_read(descriptor, rest.baseAddress, rest.count) }
   }
 
-  /// The same from any place of a regular file; where `read(into:)` goes on does not change.
+  /// Reads a regular file from `offset`. Does not move the offset of `read(into:)`.
   package func read(
     into buffer: UnsafeMutableRawBufferPointer, at offset: Int64
   ) throws(BlobStorageError) -> Int {
@@ -66,10 +66,10 @@ package final class InputFile: Sendable {
     }
   }
 
-  /// Throws code `sourceFailed` when the file is not what it was when it was opened; to be asked after reading.
+  /// Throws code `sourceFailed` if the file has changed since it was opened. Call it after reading.
   ///
-  /// It notices a change of length or of the file's times; two changes within one tick of the file system's
-  /// clock can look like none. Pipes pass.
+  /// It compares the length and the file's times. Two changes within one tick of the file system's clock can go
+  /// unnoticed. Pipes pass.
   package func checkUnchanged() throws(BlobStorageError) {
     guard status.kind == .regular else { return }
     let now = try Self.status(of: descriptor, path)
@@ -78,7 +78,7 @@ package final class InputFile: Sendable {
     }
   }
 
-  /// Calls `body` with the descriptor, for calls that only some files need.
+  /// Calls `body` with the descriptor, for system calls that this class does not offer.
   package func withDescriptor<T>(
     _ body: (Int32) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {

@@ -1,11 +1,10 @@
-/// In which start of the machine, and through which mount, a store is used.
+/// Identifies the boot of the machine, and the mount, through which a store is used.
 ///
-/// What was written without a sync is still there while both are the same. A disk that went away and came back is
-/// mounted again.
+/// While both are the same, unsynced writes are still there. A disk that disconnects and returns has a new mount.
 package struct MediumIdentity: Sendable, Hashable {
-  /// Empty where the system does not tell: then it is another start every time.
+  /// Empty if the system does not tell: then every opening counts as a new boot.
   package let boot: String
-  /// Empty where the system does not tell.
+  /// Empty if the system does not tell.
   package let mount: String
 
   package init(boot: String, mount: String) {
@@ -13,10 +12,10 @@ package struct MediumIdentity: Sendable, Hashable {
     self.mount = mount
   }
 
-  /// One text for both; empty where the system does not tell the start.
+  /// One text for both; empty if the boot is unknown.
   package var text: String { boot.isEmpty ? "" : "\(boot)/\(mount)" }
 
-  /// In which start of the machine a file was written to, and through which mounts of one file system.
+  /// The boot in which a file was written, and the mounts of one file system through which.
   package struct Mark: Sendable, Hashable {
     package var boot: String
     package var mounts: [String]
@@ -34,19 +33,19 @@ package struct MediumIdentity: Sendable, Hashable {
     package var text: String { ([boot.isEmpty ? "unknown" : boot] + mounts).joined(separator: "/") }
   }
 
-  /// The mark of what is written to here.
+  /// The mark for files written in this boot and through this mount.
   package var mark: Mark { Mark(boot: boot, mounts: [mount]) }
 
-  /// The mark of what is written to here as well as where `other` says.
+  /// The mark for files written here and under `other`.
   package func mark(with other: Mark) -> Mark {
     guard boot == other.boot else { return mark }
-    // The latest few: short-lived containers have a mount each.
+    // Keep the latest few: each short-lived container has its own mount.
     return Mark(boot: boot, mounts: [mount] + other.mounts.filter { $0 != mount }.prefix(7))
   }
 
   package func isOfThisBoot(_ mark: Mark) -> Bool { !boot.isEmpty && boot == mark.boot }
 
-  /// Whether everything that was written under that mark is still there.
+  /// Whether all writes under that mark are still there.
   package func trusts(_ mark: Mark) -> Bool {
     isOfThisBoot(mark) && mark.mounts.contains(mount)
   }

@@ -1,8 +1,8 @@
 import Foundation
 
-/// A value that one thread at a time uses. Other threads can wait for its changes.
+/// A value that one thread at a time uses, and whose changes other threads can wait for.
 ///
-/// A thread that changes the value wakes the waiting ones afterwards, with ``wakeAll()`` or ``wakeOne()``.
+/// After a change, call ``wakeAll()`` or ``wakeOne()`` to wake the waiting threads.
 package final class Monitor<State: Sendable>: @unchecked Sendable {
   private let condition = NSCondition()
   // Unchecked: guarded by `condition`.
@@ -17,7 +17,7 @@ package final class Monitor<State: Sendable>: @unchecked Sendable {
     return body(&state)
   }
 
-  /// Waits until `isReady` or for at most `seconds`, and then runs `body`.
+  /// Waits until `isReady`, or for at most `seconds`, and then runs `body`.
   package func withLock<T>(
     when isReady: (State) -> Bool, withinSeconds seconds: Double? = nil, _ body: (inout State) -> T
   ) -> T {
@@ -34,9 +34,9 @@ package final class Monitor<State: Sendable>: @unchecked Sendable {
     return body(&state)
   }
 
-  /// Waits until `isReady` and then runs `body`, unless the task that this thread works for is cancelled.
+  /// Waits until `isReady` and then runs `body`, unless this thread's task is cancelled.
   ///
-  /// - Throws: what `body` throws, or `cancelled`: then `body` did not run.
+  /// - Throws: the error of `body`, or `cancelled`: then `body` did not run.
   package func withLockUnlessCancelled<T>(
     when isReady: (State) -> Bool, _ body: (inout State) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
@@ -48,22 +48,22 @@ package final class Monitor<State: Sendable>: @unchecked Sendable {
         continue
       }
       try CancellationFlag.check()
-      // Cancelling a task wakes no thread: a waiting thread checks from time to time.
+      // Cancelling a task wakes no thread, so a waiting thread polls.
       _ = condition.wait(until: Date(timeIntervalSinceNow: 0.2))
       try CancellationFlag.check()
     }
     return try body(&state)
   }
 
-  /// Wakes all threads that wait.
+  /// Wakes all waiting threads.
   package func wakeAll() { condition.broadcast() }
 
-  /// Wakes one of the threads that wait, if all of them wait for the same.
+  /// Wakes one waiting thread. Use it only if all of them wait for the same condition.
   package func wakeOne() { condition.signal() }
 }
 
 extension Thread {
-  /// Starts a thread that ends with `body`.
+  /// Starts a thread that runs `body` and ends.
   package static func start(named name: String, _ body: @escaping @Sendable () -> Void) {
     let thread = Thread(block: body)
     thread.name = name

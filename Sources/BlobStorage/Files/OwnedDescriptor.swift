@@ -1,7 +1,7 @@
 import CBlobKernels
 import SystemPackage
 
-/// A descriptor that is closed with its last owner; for use by one thread at a time.
+/// Closes a descriptor when its last owner goes. One thread at a time uses it.
 package final class OwnedDescriptor: Sendable {
   package let number: Int32
 
@@ -9,7 +9,7 @@ package final class OwnedDescriptor: Sendable {
 
   deinit { closeDescriptor(number) }
 
-  /// Opens what `relative` means in a folder; `path` is what messages call it.
+  /// Opens the path `relative` in a folder. Messages show it as `path`.
   package static func open(
     _ directory: Int32, _ relative: FilePath, _ path: @autoclosure () -> FilePath, _ options: Int32,
     _ attempt: String
@@ -20,7 +20,7 @@ package final class OwnedDescriptor: Sendable {
     return OwnedDescriptor(owning: Int32(number))
   }
 
-  /// Opens what has a name in a folder; `path` is what messages call it.
+  /// Opens the entry `name` of a folder. Messages show it as `path`.
   package static func open(
     _ directory: Int32, _ name: [CChar], _ path: @autoclosure () -> FilePath, _ options: Int32,
     _ attempt: String

@@ -1,14 +1,14 @@
 import Foundation
 import SystemPackage
 
-/// Files of a folder that are each locked for as long as the process lives that made them: a lock that can be taken is
-/// the proof of death.
+/// Files of a folder that their process locks while it lives. A process that can take a file's lock knows that the
+/// owner is dead.
 package struct OwnedFiles: Sendable {
   private let folder: FilePath
   private let files: any FileSystem
 
   private static let attemptCount = 64
-  /// Scans that follow each other without a pause must not come before the lock every time.
+  /// The longest pause between attempts, so that back-to-back scans do not beat the lock every time.
   private static let pauseSecondsMax = 0.01
 
   package init(folder: FilePath, files: any FileSystem) {
@@ -16,10 +16,10 @@ package struct OwnedFiles: Sendable {
     self.files = files
   }
 
-  /// Makes a file that is locked, and has what `write` writes, before it has its name. It belongs to this process until
-  /// it is closed.
+  /// Creates a file, locks it, calls `write`, and only then gives it its name. This process owns the file until it
+  /// closes it.
   ///
-  /// - Parameter name: one that no file has. Until it has it, the file's name ends with `.new` instead.
+  /// - Parameter name: an unused name. Until the rename, the file has a name with the ending `.new`.
   package func create(
     _ name: String, _ write: (any File) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> any File {
@@ -29,7 +29,7 @@ package struct OwnedFiles: Sendable {
       let temporary = folder.entry(stem + (attempt == 1 ? ".new" : "-\(attempt).new"))
       let file = try files.open(temporary, .create)
       do throws(BlobStorageError) {
-        // A scan that found the file before it was locked may hold it, and may be stopped: use another name.
+        // A scan that opened the file before it was locked may hold the lock, and may be suspended: use another name.
         guard try file.lock(.exclusive, wait: false) else {
           throw BlobStorageError(
             .io, "\(temporary) is held by another process.", errno: Errno.noSuchFileOrDirectory.rawValue)
@@ -40,11 +40,11 @@ package struct OwnedFiles: Sendable {
       } catch {
         file.close()
         guard error.isMissingName, attempt < Self.attemptCount else {
-          // The next scan removes what stays.
+          // If it stays, the next scan removes it.
           files.discard(temporary)
           throw error
         }
-        // A scan came before the lock, took the file for a dead process's, and removed it.
+        // A scan came before the lock, took the owner for dead, and removed the file.
         attempt += 1
         if attempt > 4 { Thread.sleep(forTimeInterval: .random(in: 0...Self.pauseSecondsMax)) }
       }
@@ -53,7 +53,8 @@ package struct OwnedFiles: Sendable {
 
   /// Calls `body` with a file and whether its owner is dead. Does nothing if the file lost its name.
   ///
-  /// - Parameter intent: to write, if no other process may find the owner dead meanwhile.
+  /// - Parameter intent: `.read` lets other processes find the owner dead at the same time. Other intents lock
+  ///   exclusively.
   package func visit(
     _ name: String, _ intent: OpenIntent = .readWrite,
     _ body: (_ file: any File, _ isDead: Bool) throws(BlobStorageError) -> Void
@@ -62,7 +63,7 @@ package struct OwnedFiles: Sendable {
     guard let file = try files.openIfThere(path, intent) else { return }
     defer { file.close() }
     let isDead = try file.lock(intent == .read ? .shared : .exclusive, wait: false)
-    // Another scan may have come before, or its owner has given it another name and ended.
+    // Another scan may have removed it, or its owner may have renamed it and ended.
     if isDead { guard try file.status().linkCount > 0, try files.status(of: path) != nil else { return } }
     try body(file, isDead)
   }

@@ -1,31 +1,32 @@
 import CBlobKernels
 import Foundation
 
-/// Tells how much time passes, whatever time of day it is; a value, so that tests have it pass as they like.
+/// Measures elapsed time, independent of the time of day. A value, so that tests control it.
 package struct PassingTime: Sendable {
-  /// Seconds since some moment in the past.
+  /// Seconds since a fixed moment in the past.
   package var now: @Sendable () -> Double
   /// Waits for that many seconds.
   package var wait: @Sendable (_ seconds: Double) -> Void
 
-  /// Time that passes as these say.
+  /// Uses these functions.
   package init(now: @escaping @Sendable () -> Double, wait: @escaping @Sendable (Double) -> Void) {
     self.now = now
     self.wait = wait
   }
 
-  /// The system's; it goes on while the machine sleeps.
+  /// The system's time. It advances while the machine sleeps.
   package static let system = {
     let start = ContinuousClock.now
     return PassingTime(
       now: { (ContinuousClock.now - start) / .seconds(1) }, wait: { Thread.sleep(forTimeInterval: $0) })
   }()
 
-  /// Runs `attempt` again and again until it succeeds. Returns false if it did not for so long.
+  /// Runs `attempt` repeatedly until it succeeds. Returns false if it still fails after `seconds`.
   ///
   /// - Parameters:
-  ///   - pauseSeconds: how long to wait after the first failure, and at most. Each wait is twice as long as the last.
-  ///   - failed: called after each failure. What it throws ends the attempts.
+  ///   - pauseSeconds: the pause after the first failure, and the longest pause. Each pause is twice as long as the
+  ///     last.
+  ///   - failed: called after each failure. An error that it throws ends the attempts.
   package func retry(
     withinSeconds seconds: Double, pauseSeconds: ClosedRange<Double>,
     failed: () throws(BlobStorageError) -> Void = {}, _ attempt: () throws(BlobStorageError) -> Bool
@@ -42,6 +43,6 @@ package struct PassingTime: Sendable {
     }
   }
 
-  /// Milliseconds since some moment in the past, a few milliseconds late at most. Costs no system call.
+  /// Milliseconds since a fixed moment in the past, at most a few milliseconds late. Costs no system call.
   static func coarseMilliseconds() -> UInt64 { bs_coarse_milliseconds() }
 }

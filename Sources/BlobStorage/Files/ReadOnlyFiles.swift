@@ -1,6 +1,6 @@
 import SystemPackage
 
-/// Files that can only be read: every change is refused, as on a read-only mount.
+/// Allows reads only, and refuses every change, as a read-only mount does.
 package struct ReadOnlyFiles: FileSystem {
   private let files: any FileSystem
 
@@ -27,7 +27,7 @@ package struct ReadOnlyFiles: FileSystem {
   package func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) { throw Self.refusal(from) }
   package func remove(_ path: FilePath) throws(BlobStorageError) { throw Self.refusal(path) }
   package func removeDirectory(_ path: FilePath) throws(BlobStorageError) { throw Self.refusal(path) }
-  /// Nothing was changed that would have to be synced.
+  /// Does nothing: there are no changes to sync.
   package func syncDirectory(_ path: FilePath) {}
   package func mountIdentity(of path: FilePath) -> String { files.mountIdentity(of: path) }
   package func resolved(_ path: FilePath) -> FilePath { files.resolved(path) }

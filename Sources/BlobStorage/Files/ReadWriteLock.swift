@@ -6,9 +6,10 @@
   import Glibc
 #endif
 
-/// Many hold it shared, or one alone. For short sections on any thread; it does not know its holders.
+/// A lock with many shared holders or one exclusive one. For short sections on any thread; it does not track its
+/// holders.
 package final class ReadWriteLock: @unchecked Sendable {
-  // Unchecked: the lock is the system's, used through its own calls only.
+  // Unchecked: only the system's own calls use the lock.
   private let raw: UnsafeMutablePointer<pthread_rwlock_t>
 
   package init() {

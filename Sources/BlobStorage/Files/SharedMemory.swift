@@ -1,10 +1,10 @@
 import CBlobKernels
 
-/// A part of a file as memory that processes share: 64-bit words, each read and written whole.
+/// Maps a part of a file as memory shared by processes: 64-bit words, each loaded and stored atomically.
 ///
 /// Check every word that another process may have stored.
 package final class SharedMemory: @unchecked Sendable {
-  // Unchecked: the words are only touched by atomic operations.
+  // Unchecked: only atomic operations access the words.
   private let words: UnsafeMutablePointer<UInt64>
   private let byteCount: Int
   #if DEBUG || WEAKNESSES
@@ -12,11 +12,11 @@ package final class SharedMemory: @unchecked Sendable {
   #else
     private var process: (any Process)? { nil }
   #endif
-  /// The mapping, if it is another object's.
+  /// The object that owns the mapping, if it is not this one.
   private let owner: SharedMemory?
 
-  /// For tests: what comes between a process, which may die at each word, and the memory it shares. Release builds ignore
-  /// it, like ``Weaknesses``.
+  /// For tests: intercepts a process's access to the shared memory, so that the process can die at each word. Release
+  /// builds ignore it, like ``Weaknesses``.
   package protocol Process: Sendable {
     /// Called before each load.
     func willLoad(_ index: Int)
@@ -24,7 +24,7 @@ package final class SharedMemory: @unchecked Sendable {
     func store(_ value: UInt64, at index: Int, _ store: () -> Void)
   }
 
-  /// Takes the mapping over.
+  /// Takes ownership of the mapping.
   init(words: UnsafeMutablePointer<UInt64>, byteCount: Int) {
     self.words = words
     self.byteCount = byteCount
@@ -34,7 +34,7 @@ package final class SharedMemory: @unchecked Sendable {
     owner = nil
   }
 
-  /// The same memory, as `process` has it.
+  /// The same memory, accessed through `process`.
   package init(_ other: SharedMemory, of process: any Process) {
     words = other.words
     byteCount = other.byteCount
@@ -46,7 +46,7 @@ package final class SharedMemory: @unchecked Sendable {
 
   deinit { if owner == nil { bs_unmap(words, byteCount) } }
 
-  /// Everything that the thread which stored the value did before is visible after the load.
+  /// A load sees everything that the storing thread did before its store.
   package subscript(_ index: Int) -> UInt64 {
     get {
       process?.willLoad(index)
@@ -55,7 +55,7 @@ package final class SharedMemory: @unchecked Sendable {
     set { stored(newValue, at: index) { bs_store(words + checked(index), newValue) } }
   }
 
-  /// Stores a word, and orders that before every later load of this thread.
+  /// Stores a word before every later load of this thread.
   func storeFirst(_ value: UInt64, at index: Int) {
     stored(value, at: index) { bs_store_first(words + checked(index), value) }
   }

@@ -1,9 +1,9 @@
 import CBlobKernels
 import SystemPackage
 
-/// Runs a shim call until it is not interrupted; what it returns is zero or more.
+/// Repeats a shim call while it is interrupted. Returns its result, zero or more.
 ///
-/// The only place that knows about `EINTR` and about the shim's negative errno.
+/// Only ``uninterrupted(_:)`` knows `EINTR`.
 package func systemCall(
   _ attempt: @autoclosure () -> String, _ path: @autoclosure () -> FilePath, _ body: () -> Int
 ) throws(BlobStorageError) -> Int {
@@ -12,9 +12,9 @@ package func systemCall(
   throw .systemCall(attempt(), path: path(), errno: Int32(-outcome))
 }
 
-/// Fills a buffer, or stops where a call reads nothing more; returns the count of bytes.
+/// Fills a buffer, or stops when a call reads nothing; returns the number of bytes.
 ///
-/// - Parameter call: a shim call that reads into the rest of the buffer, after the `done` bytes that are filled.
+/// - Parameter call: a shim call that reads into the rest of the buffer, after `done` filled bytes.
 func readAll(
   into buffer: UnsafeMutableRawBufferPointer, _ path: @autoclosure () -> FilePath,
   _ call: (_ rest: UnsafeMutableRawBufferPointer, _ done: Int) -> Int
@@ -29,7 +29,7 @@ func readAll(
   return done
 }
 
-/// As ``systemCall(_:_:_:)``, for callers that take a failure for an answer: returns the negative errno.
+/// Like ``systemCall(_:_:_:)``, but returns a failure as negative errno.
 package func uninterrupted(_ body: () -> Int) -> Int {
   while true {
     let outcome = body()
@@ -37,18 +37,19 @@ package func uninterrupted(_ body: () -> Int) -> Int {
   }
 }
 
-/// Closes a descriptor. Only its owner may, and once: by the second time the number may be another file's.
+/// Closes a descriptor. Only its owner may call this, and only once: the system may have reused the number.
 ///
-/// Debug builds stop where the number is not open. Other errors lose nothing, because what has to be kept was synced.
+/// Debug builds trap if the number is not open. Other errors lose nothing, because everything that must survive was
+/// synced.
 package func closeDescriptor(_ descriptor: Int32) {
   let outcome = bs_close(descriptor)
   assert(outcome != -Int(Errno.badFileDescriptor.rawValue), "descriptor \(descriptor) was closed twice")
 }
 
 extension BlobStorageError {
-  /// The error that a failed system call becomes: the one table from `errno` to code.
+  /// The error of a failed system call. The only table from `errno` to code.
   ///
-  /// - Parameter attempt: What was tried, to stand between "cannot" and the path: "open", "write to".
+  /// - Parameter attempt: The words between "cannot" and the path: "open", "write to".
   package static func systemCall(_ attempt: String, path: FilePath, errno: Int32) -> Self {
     let reason = Errno(rawValue: errno)
     let code: Code =
@@ -62,20 +63,20 @@ extension BlobStorageError {
     return Self(code, message, path: path.string, errno: errno)
   }
 
-  /// Whether it failed because nothing has that name.
+  /// Whether the call failed because the name does not exist.
   package var isMissingName: Bool { errno == Errno.noSuchFileOrDirectory.rawValue }
 
-  /// Whether the medium or its permissions do not let this process write.
+  /// Whether the medium or its permissions forbid this process to write.
   package var isRefusal: Bool { code == .permissionDenied || code == .readOnly }
 
-  /// The error of a call on a file that was closed before.
+  /// The error of a call on a closed file.
   package static func closedFile(_ path: FilePath) -> Self {
     Self(.closed, "\(path.string) was closed before", path: path.string)
   }
 }
 
 extension FilePath {
-  /// This path from the root on; only a relative path costs a system call.
+  /// The absolute path. Only a relative path costs a system call.
   package func absolute() throws(BlobStorageError) -> FilePath {
     if isAbsolute { return self }
     var text = [CChar](repeating: 0, count: 4_096)
@@ -86,14 +87,14 @@ extension FilePath {
     return directory.appending(components)
   }
 
-  /// The path of what has these bytes as its path below this one, as the system writes it.
+  /// This path with a relative path appended, given as bytes.
   package func appending(bytes: some Collection<UInt8>) -> FilePath {
     bytes.isEmpty ? self : appending(FilePath(platformString: [CChar](terminating: bytes)).components)
   }
 }
 
 extension [CChar] {
-  /// A name or path with a zero behind it, as the system takes it.
+  /// A name or path with a terminating zero, as system calls take it.
   package init(terminating bytes: some Collection<UInt8>) {
     let whole = bytes.withContiguousStorageIfAvailable { source in
       [CChar](unsafeUninitializedCapacity: source.count + 1) { target, count in

@@ -8,12 +8,12 @@ import SystemPackage
 package final class SystemFile: File {
   package let path: FilePath
   private let gate: DescriptorGate
-  /// Set by the first answer that there is no reading without waiting here, so that it is not asked again.
+  /// Set once the system has answered that it has no cached reads here, to avoid asking again.
   private let lacksCachedReads = Atomic<Bool>(false)
   let channel = Mutex<DispatchIO?>(nil)
   private static let writeback = DispatchQueue(label: "blobstorage.writeback", qos: .utility)
 
-  /// Takes the descriptor over.
+  /// Takes ownership of the descriptor.
   init(owning descriptor: Int32, path: FilePath) {
     self.gate = DescriptorGate(owning: descriptor)
     self.path = path
@@ -57,7 +57,7 @@ package final class SystemFile: File {
         let count = try systemCall("write to", path) {
           bs_write_at(descriptor, rest.baseAddress, rest.count, offset + Int64(done))
         }
-        // Not allowed to happen, and would be an endless loop.
+        // A write of zero bytes is not allowed to happen, and would loop forever.
         if count == 0 { throw .systemCall("write to", path: path, errno: Errno.ioError.rawValue) }
         done += count
       }
@@ -67,7 +67,7 @@ package final class SystemFile: File {
   package func append(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
     if bytes.isEmpty { return }
     let count = try call("append to") { bs_append($0, bytes.baseAddress, bytes.count) }
-    // The rest would not stay together with it: there is no room.
+    // A second call could interleave with other appends. A short append means that the disk is full.
     if count < bytes.count { throw .systemCall("append to", path: path, errno: Errno.noSpace.rawValue) }
   }
 
@@ -76,7 +76,7 @@ package final class SystemFile: File {
   }
 
   package func beginWriteback(from offset: Int64, byteCount: Int64) {
-    // It costs half a microsecond a page, which the caller need not wait for.
+    // It costs half a microsecond for each page, so the caller does not wait for it.
     Self.writeback.async { [self] in _ = gate.enter { bs_begin_writeback($0, offset, byteCount) } }
   }
 
@@ -122,7 +122,7 @@ package final class SystemFile: File {
   }
 
   package func lock(bytes: Range<Int64>, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool {
-    // The system cannot bound its own wait. Such locks are held for microseconds.
+    // The system cannot limit its own wait. Holders keep such locks for microseconds.
     try PassingTime.system.retry(withinSeconds: seconds, pauseSeconds: 0.000_02...0.005) {
       () throws(BlobStorageError) in try lock(bytes: bytes, wait: false)
     }
@@ -142,11 +142,11 @@ package final class SystemFile: File {
   package func close() {
     gate.shutGate()
     let channel = self.channel.withLock { $0.take() }
-    // Without .stop: reads under way are finished, on the channel's own descriptor.
+    // Without `.stop`: reads under way finish on the channel's own descriptor.
     channel?.close()
   }
 
-  /// One system call on the descriptor.
+  /// Runs one system call on the descriptor.
   @discardableResult
   func call(_ attempt: @autoclosure () -> String, _ body: (Int32) -> Int) throws(BlobStorageError) -> Int {
     try inUse { (descriptor) throws(BlobStorageError) in
@@ -191,7 +191,7 @@ extension SystemFile {
     do throws(BlobStorageError) {
       try channel.withLock { (channel) throws(BlobStorageError) in
         if channel == nil { channel = try makeChannel() }
-        // Only hands the read over; under the lock, so that the file is not closed meanwhile.
+        // This only starts the read. Keep the lock, so that no thread closes the channel first.
         channel?.read(offset: numericCast(offset), length: byteCount, queue: queue) { isLast, data, errno in
           guard let data = gathered.add(data, isLast: isLast || errno != 0) else { return }
           if errno != 0 {
@@ -206,7 +206,7 @@ extension SystemFile {
     }
   }
 
-  /// A channel that owns a duplicate of the descriptor, so that the file can be closed while it still reads.
+  /// Creates a channel with a duplicate of the descriptor, so that the file can be closed during a read.
   private func makeChannel() throws(BlobStorageError) -> DispatchIO {
     let duplicate = Int32(try call("duplicate the descriptor of") { bs_duplicate($0) })
     return DispatchIO(
@@ -215,15 +215,15 @@ extension SystemFile {
   }
 }
 
-/// What has arrived of one read.
+/// Collects the parts of one read.
 ///
-/// Unchecked, because DispatchData is not Sendable on every platform: the channel calls its handler once for every
-/// piece, one call at a time whatever the queue, and nothing else sees this object.
+/// Unchecked, because DispatchData is not Sendable on every platform. The channel calls its handler once for each part,
+/// one call at a time on any queue, and nothing else uses this object.
 private final class Gathered: @unchecked Sendable {
   private var data = DispatchData.empty
   private var isDone = false
 
-  /// Adds a piece; returns all of them with the last piece, and nil ever after.
+  /// Adds a part. Returns all parts with the last one, and nil otherwise.
   func add(_ piece: DispatchData?, isLast: Bool) -> DispatchData? {
     if isDone { return nil }
     if let piece { data.append(piece) }

@@ -1,7 +1,7 @@
 import CBlobKernels
 import SystemPackage
 
-/// The system's files.
+/// The system's file system.
 package struct SystemFiles: FileSystem {
   package init() {}
 
@@ -96,7 +96,7 @@ package struct SystemFiles: FileSystem {
       if count >= 0 {
         return FilePath(platformString: Array(text[..<count]) + [0]).appending(missing.reversed())
       }
-      // What cannot be resolved is left to the call that needs it.
+      // The call that needs the path then reports the error.
       guard count == -Int(Errno.noSuchFileOrDirectory.rawValue), let last = folder.lastComponent,
         last.kind == .regular
       else { return path }
@@ -106,7 +106,7 @@ package struct SystemFiles: FileSystem {
   }
 
   package func shareOwner(of path: FilePath) {
-    // Where it cannot be given away, it stays root's.
+    // If the owner cannot be changed, the file stays root's.
     _ = path.withPlatformString { bs_share_owner_at(bs_working_directory(), $0) }
   }
 
@@ -140,7 +140,7 @@ extension OpenIntent {
   }
 }
 
-/// The names in an open folder in byte order, without `.` and `..`, or only those of regular files; closes the
+/// Lists the names in an open folder in byte order, without `.` and `..`, or only those of regular files. Closes the
 /// descriptor.
 package func readNames(
   owning descriptor: Int32, onlyFiles: Bool = false, _ path: @autoclosure () -> FilePath

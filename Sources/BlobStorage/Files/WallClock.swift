@@ -1,11 +1,11 @@
 import CBlobKernels
 
-/// Tells the time of day; a value, so that tests decide what time it is.
+/// Tells the time of day. A value, so that tests control it.
 package struct WallClock: Sendable {
   /// Milliseconds since 1970 in UTC. It may jump, also backwards.
   package var now: @Sendable () -> UInt64
 
-  /// A clock that tells what `now` says.
+  /// A clock that returns `now`.
   package init(now: @escaping @Sendable () -> UInt64) { self.now = now }
 
   /// The system's clock.

@@ -2,8 +2,8 @@ import Dispatch
 import Foundation
 import Synchronization
 
-/// A fixed number of threads for work that computes: hashing, encoding, decoding. Never wait in it for other work
-/// of the same pool; `orderedMap` does its own waiting by lending a hand.
+/// A fixed number of threads for computing: hashing, encoding, decoding. Work in the pool must never wait for other
+/// work of the same pool. `orderedMap` avoids that: the waiting thread runs jobs itself.
 package final class WorkPool: Sendable {
   private struct State: Sendable {
     var jobs = Fifo<Job>()
@@ -11,12 +11,12 @@ package final class WorkPool: Sendable {
   }
 
   fileprivate final class Job: Sendable {
-    /// Nil once the job runs: the job may stay in the queue, but releases what it captured.
+    /// Nil once the job runs: the job may stay in the queue, but releases its captures.
     private let body: Mutex<(@Sendable () -> Void)?>
 
     init(_ body: @escaping @Sendable () -> Void) { self.body = Mutex(body) }
 
-    /// Runs the job unless another thread does already.
+    /// Runs the job unless another thread has begun it.
     func run() {
       if let body = body.withLock({ $0.take() }) { body() }
     }
@@ -26,19 +26,19 @@ package final class WorkPool: Sendable {
   private let available = DispatchSemaphore(value: 0)
   package let width: Int
 
-  /// A pool of `width` threads, which end with ``close()``; without threads, the caller that waits for work does it.
+  /// Starts `width` threads, which end with ``close()``. Without threads, the waiting caller runs the work.
   package init(width: Int) {
     self.width = width
     for index in 0..<width { Thread.start(named: "blob-work-\(index)") { [self] in work() } }
   }
 
-  /// Ends the threads once they have nothing to do.
+  /// Ends the threads once the queue is empty.
   package func close() {
     state.withLock { $0.isClosed = true }
     for _ in 0..<width { available.signal() }
   }
 
-  /// Runs `body` once: on one of the threads, or on the thread that calls the returned closure before one is free.
+  /// Runs `body` once: on a pool thread, or on the thread that calls the returned closure first.
   package func run(_ body: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
     let job = Job(body)
     submit(job)
@@ -46,7 +46,7 @@ package final class WorkPool: Sendable {
   }
 
   fileprivate func submit(_ job: Job) {
-    // No thread would take it out again, and what it captures may retain this pool.
+    // No thread would remove it from the queue, and its captures may retain this pool.
     if width == 0 { return }
     state.withLock { $0.jobs.append(job) }
     available.signal()
@@ -62,10 +62,10 @@ package final class WorkPool: Sendable {
     }
   }
 
-  /// Transforms the inputs from `next` on the pool's threads. Passes the outputs to `consume` in the order of the
-  /// inputs, on the caller's thread. At most `inFlightMax` are under way, so memory is bounded.
+  /// Transforms the inputs from `next` on the pool's threads. Passes the outputs to `consume` in input order, on the
+  /// caller's thread. Bounds memory: at most `inFlightMax` inputs are under way.
   ///
-  /// After the first error no more inputs are taken, and those under way are waited for.
+  /// After the first error it takes no more inputs, and waits for those under way.
   package func orderedMap<Input: Sendable, Output: Sendable>(
     inFlightMax: Int, next: () throws(BlobStorageError) -> Input?,
     transform: @escaping @Sendable (Input) throws(BlobStorageError) -> Output,
@@ -95,7 +95,7 @@ package final class WorkPool: Sendable {
       done.signal()
     }
 
-    /// Does the job itself when no thread has begun it.
+    /// Waits for the output. Runs the job itself if no thread has begun it.
     func wait() -> Result<Output, BlobStorageError> {
       if let job = job.withLock({ $0.take() }) { job.run() }
       done.wait()

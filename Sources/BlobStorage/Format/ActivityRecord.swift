@@ -1,6 +1,6 @@
-/// Describes long work that a process does on a store: one slot of 512 bytes that is overwritten repeatedly.
+/// The progress of long work on a store: one slot of 512 bytes that its process overwrites repeatedly.
 ///
-/// It is not part of a store's content: a reader that does not understand it ignores it. Format.md, "Activities".
+/// It is not part of a store's content. Readers ignore a slot that they do not understand. Format.md, "Activities".
 package struct ActivityRecord: Hashable, Sendable {
   package static let byteCount = 512
   private static let tag: [UInt8] = [0x41, 0x43, 0x54, 0x31]  // ACT1
@@ -19,10 +19,10 @@ package struct ActivityRecord: Hashable, Sendable {
   package var totalByteCount: Int64
   package var doneCount: Int64
   package var totalCount: Int64
-  /// Negative when it is not known.
+  /// Negative if unknown.
   package var bytesPerSecond: Int64
   package var millisecondsLeft: Int64
-  /// What it works on, cut short where it is long.
+  /// What the work is about, truncated if long.
   package var subject: String
 
   package init(
@@ -71,7 +71,7 @@ package struct ActivityRecord: Hashable, Sendable {
     return slot.bytes
   }
 
-  /// Nil for anything else than a whole slot: it is being written, or another build's.
+  /// Nil unless the bytes are a valid slot: its process may be writing it, or another build wrote it.
   package init?(_ bytes: UnsafeRawBufferPointer) {
     guard bytes.count == Self.byteCount, bytes.starts(with: Self.tag) else { return nil }
     let content = UnsafeRawBufferPointer(rebasing: bytes[8...])
@@ -95,7 +95,7 @@ package struct ActivityRecord: Hashable, Sendable {
     } catch { return nil }
   }
 
-  /// As much of the text as fits in, in whole characters.
+  /// The text, truncated at a character to fit.
   private static func prefix(_ text: String, _ byteCountMax: Int) -> [UInt8] {
     guard text.utf8.count > byteCountMax else { return Array(text.utf8) }
     var bytes: [UInt8] = []

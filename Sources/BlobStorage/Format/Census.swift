@@ -1,7 +1,7 @@
-/// What the census of a store says: which packs belong to it, and what was lost. Format.md, "The census".
+/// The census of a store: which packs belong to it, and what was lost. Format.md, "The census".
 ///
-/// The census is read from the lines of the file `census`. It tells a lost pack from one that was never there, or that
-/// gc has removed. The order of lines means nothing: a pack that left the store stays outside, whatever other lines say.
+/// It distinguishes a lost pack from one that never existed or that gc has removed. The order of its lines does not
+/// matter: a pack that has left the store stays out, whatever other lines say.
 package struct Census: Hashable, Sendable {
   /// One line.
   package enum Event: Hashable, Sendable {
@@ -9,21 +9,22 @@ package struct Census: Hashable, Sendable {
     case store([UInt8])
     /// The pack's name is on the medium.
     case begun(PackName)
-    /// The pack is on the medium whole; its records end at `recordsEnd`.
+    /// The pack is sealed, and its records end at `recordsEnd`. Or its writer was killed, and its durable records ended
+    /// there.
     case sealed(PackName, recordsEnd: Int64)
-    /// What is live of these packs lies in others: gc removes them.
+    /// gc removes these packs. Their live records are in other packs.
     case removed(ClosedRange<UInt32>, writer: UInt64)
-    /// The pack belongs to the store no more: `repair` has saved what it could, or its loss was accepted.
+    /// The pack has left the store: `repair` saved what it could, or its loss was accepted.
     case setAside(PackName)
-    /// Records of the pack may be lost, and it is not known of which keys.
+    /// Records of the pack may be lost, and their keys are unknown.
     case unreadable(PackName)
-    /// It is accepted that records of the pack are lost.
+    /// The loss of the pack's records was accepted.
     case accepted(PackName)
   }
 
   /// A pack that belongs to the store.
   package struct Pack: Hashable, Sendable {
-    /// Where its records end; nil until it is sealed.
+    /// The end of its records; nil until it is sealed.
     package var recordsEnd: Int64?
   }
 
@@ -34,7 +35,7 @@ package struct Census: Hashable, Sendable {
   private var setAside: Set<PackName> = []
   private var unreadable: Set<PackName> = []
   private var accepted: Set<PackName> = []
-  /// Lines that were read, and those that do not match their checksum.
+  /// The lines that were read, and those with a checksum mismatch or of an unknown kind.
   package private(set) var lineCount = 0
   package private(set) var damagedLineCount = 0
 
@@ -53,15 +54,15 @@ package struct Census: Hashable, Sendable {
     }
   }
 
-  /// Whether gc has removed the pack: its file is nothing but garbage.
+  /// Whether gc has removed the pack. Its file is then garbage.
   package func isRemoved(_ name: PackName) -> Bool {
     removed[name.writer]?.contains { $0.contains(name.sequence) } ?? false
   }
 
-  /// Whether `repair` has taken any pack out of the store, or its loss was accepted.
+  /// Whether any pack was set aside: `repair` took it out of the store, or its loss was accepted.
   package var hasSetAside: Bool { !setAside.isEmpty }
 
-  /// Whether the pack has left the store: what its file holds counts no more.
+  /// Whether the pack has left the store. Its file then does not count.
   package func hasLeft(_ name: PackName) -> Bool {
     setAside.contains(name) || isRemoved(name)
   }
@@ -72,10 +73,10 @@ package struct Census: Hashable, Sendable {
   /// The packs that belong to the store.
   package var packs: [PackName: Pack] { known.filter { !hasLeft($0.key) } }
 
-  /// Packs that lost records of unknown keys, as long as that is not accepted.
+  /// The packs that lost records of unknown keys, except accepted losses.
   package var unreadablePacks: [PackName] { unreadable.subtracting(accepted).sorted() }
 
-  /// The fewest events that say the same. Of packs that left the store only ranges of numbers stay.
+  /// The fewest events with the same meaning. Packs that gc removed are merged into ranges.
   package var events: [Event] {
     var events: [Event] = []
     if let store { events.append(.store(store)) }
@@ -106,7 +107,7 @@ package struct Census: Hashable, Sendable {
 // MARK: Lines
 
 extension Census {
-  /// Reads a whole file. Lines that do not match their checksum are counted and otherwise ignored.
+  /// Reads a whole file. Counts lines that are damaged or of an unknown kind, and otherwise ignores them.
   package init(_ bytes: UnsafeRawBufferPointer) {
     var start = 0
     while start < bytes.count {
@@ -124,10 +125,10 @@ extension Census {
     }
   }
 
-  /// The events as they are appended to the file.
+  /// Encodes events for appending to the file.
   ///
-  /// Each line begins with a newline, so that it can be read behind one that was torn. Lines that a reader cannot work
-  /// out again from the packs are written twice, apart: no single damaged byte takes both.
+  /// Each line begins with a newline, so that it is readable after a torn line. A line that cannot be derived from the
+  /// packs is written twice, with an empty line between: no single damaged byte destroys both copies.
   package static func text(_ events: [Event]) -> [UInt8] {
     var text: [UInt8] = []
     for event in events {
@@ -141,7 +142,7 @@ extension Census {
 }
 
 extension Census.Event {
-  /// Whether nothing else tells what the line says.
+  /// Whether the line cannot be derived from the packs.
   var isWrittenTwice: Bool {
     switch self {
     case .begun, .sealed: false
@@ -149,7 +150,7 @@ extension Census.Event {
     }
   }
 
-  /// The line without its newline: words, then the checksum of all before the last space.
+  /// The line without its newline: words, then the checksum of everything before the last space.
   var line: [UInt8] {
     let words: [String] =
       switch self {
@@ -167,7 +168,7 @@ extension Census.Event {
     return text + Array(" \(Hex.text(checksum))".utf8)
   }
 
-  /// What a line says; nil when it does not match its checksum, or is of a kind that this build does not know.
+  /// Parses a line; nil for a checksum mismatch or a kind that this build does not know.
   init?(line: UnsafeRawBufferPointer) {
     let checksumByteCount = 9
     guard line.count > checksumByteCount, line.count <= BlobLimits.censusLineByteCountMax else { return nil }
@@ -205,7 +206,7 @@ extension Census.Event {
     }
   }
 
-  /// The pack that 25 bytes name: a census may have very many.
+  /// Parses a pack's name of 25 bytes. Avoids strings, because a census may have very many names.
   private static func name(_ text: Slice<UnsafeRawBufferPointer>) -> PackName? {
     guard text.count == 25, text[text.startIndex + 16] == UInt8(ascii: "-"),
       let writer = Hex.integer(UInt64.self, text.prefix(16)),

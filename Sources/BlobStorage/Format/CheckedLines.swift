@@ -1,11 +1,11 @@
-/// A small text file: lines of words, and a last line with the CRC32C of all before it.
+/// A small text file: lines of words, then a line with the CRC32C of everything before it.
 enum CheckedLines {
   static func bytes(_ lines: [String]) -> [UInt8] {
     let text = lines.map { $0 + "\n" }.joined()
     return Array("\(text)\(checksum(text))\n".utf8)
   }
 
-  /// The words of each line; nil if the checksum differs or the end is missing.
+  /// The words of each line; nil for a checksum mismatch or a missing end.
   static func words(_ bytes: [UInt8]) -> [[Substring]]? {
     var lines = String(decoding: bytes, as: UTF8.self).split(
       separator: "\n", omittingEmptySubsequences: false)

@@ -1,11 +1,11 @@
-/// The meta of a chunk record: these stored bytes are, by this codec, the plain bytes with this digest.
+/// The meta of a chunk record: decoded by this codec, the payload is the chunk with this digest.
 package struct ChunkRecord: Hashable, Sendable, RecordMeta {
   package var digest: BlobDigest
   package var plainByteCount: Int
   package var codecNumber: UInt8
-  /// A similar chunk, whose plain bytes the codec has before these. The payload cannot be decoded without them.
+  /// The base: a similar chunk whose plain bytes the codec needs to decode the payload.
   package var base: BlobDigest?
-  /// Keys by which similar chunks find this one; kept so that the catalog can be rebuilt without the chunk.
+  /// The keys of similarity search. Stored, so that a rebuild of the catalog need not read the chunk.
   package var features: SIMD3<UInt32>?
 
   /// Bits of the meta's flags.
@@ -23,7 +23,7 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
     self.base = base
   }
 
-  /// Bytes of the meta. The payload of codec 0 says the plain length.
+  /// The length of the meta. With codec 0 the payload's length is the plain length.
   package static func metaByteCount(
     codecNumber: UInt8, plainByteCount: Int, hasBase: Bool, hasFeatures: Bool
   ) -> Int {
@@ -31,7 +31,7 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
       + (codecNumber == 0 ? 0 : Varint.byteCount(UInt64(plainByteCount)))
   }
 
-  /// The most bytes that a meta has.
+  /// The longest meta.
   package static let metaByteCountMax = metaByteCount(
     codecNumber: 1, plainByteCount: BlobLimits.chunkByteCountMax, hasBase: true, hasFeatures: true)
 
@@ -41,7 +41,7 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
       hasFeatures: features != nil)
   }
 
-  /// Bytes of the whole record.
+  /// The length of the whole record.
   package func recordByteCount(payloadByteCount: Int) -> Int {
     RecordHeader.recordByteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount)
   }
@@ -55,7 +55,7 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
     if let features { for index in 0..<3 { filler.integer(features[index]) } }
   }
 
-  /// - Parameter payloadByteCount: of its record.
+  /// - Parameter payloadByteCount: the payload of its record.
   package init(
     meta: UnsafeRawBufferPointer, payloadByteCount: Int, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
@@ -82,7 +82,7 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
     guard base != digest, base == nil || codecNumber != 0 else {
       throw BlobStorageError(.corrupted, "A chunk cannot be its own base, nor can plain bytes have one.")
     }
-    // A codec is used only where it makes the bytes fewer.
+    // A writer uses a codec only if it saves bytes.
     guard codecNumber == 0 || 1..<max(plainByteCount, 1) ~= payloadByteCount else {
       throw BlobStorageError(
         .corrupted, "A chunk of \(plainByteCount) bytes cannot be stored in \(payloadByteCount).",

@@ -1,14 +1,14 @@
 /// A commit record: the refs and drops of a commit, in order. Format.md, "Commit".
 ///
-/// Keys share their beginning with the key before, times are differences, and a ref to a chunk or manifest of the same
-/// commit says where that lies in place of its digest. Many entries are compressed together.
+/// Entries are delta-encoded: keys share a prefix with the key before, and times are differences. A ref to a chunk or
+/// manifest of the same commit has its place instead of its digest. A long record compresses its entries together.
 package enum CommitRecord {
-  /// What an entry is.
+  /// A ref or a drop.
   package enum Entry: Sendable {
     case ref(RefRecord)
     case drop(DropRecord)
 
-    /// What a ref names.
+    /// The blob of a ref; nil for a drop.
     package var blob: BlobDigest? {
       switch self {
       case .ref(let ref): ref.digest
@@ -16,7 +16,7 @@ package enum CommitRecord {
       }
     }
 
-    /// Bytes of an entry in memory, about. What the entries of a record take together is bounded.
+    /// The approximate size of the entry in memory. The sum for a record is limited.
     package var memoryByteCount: Int {
       switch self {
       case .ref(let ref): 128 + ref.key.count + ref.metadata.count
@@ -24,7 +24,7 @@ package enum CommitRecord {
       }
     }
 
-    /// The most bytes that an entry takes on disk.
+    /// The most bytes that the entry takes on disk.
     var byteCountMax: Int {
       switch self {
       case .ref(let ref): CommitRecord.fixedByteCountMax + ref.key.count + ref.metadata.count
@@ -34,25 +34,25 @@ package enum CommitRecord {
     }
   }
 
-  /// Where a chunk or manifest lies that the refs of a commit may name by its place.
+  /// The place of a chunk or manifest that refs of the same commit may name.
   package struct Target: Sendable {
     package var digest: BlobDigest
     package var byteCount: Int64
     package var offset: Int64
-    /// Where its record ends, or its part of a frame's.
+    /// The end of its record, or of its part of a frame's record.
     package var end: Int64
   }
 
-  /// Bytes after which a writer ends a record.
+  /// The size at which a writer ends a record.
   package static let byteCountTarget = 1 << 20
-  /// Bytes in memory after which a writer ends a record: keys that share their beginning take few bytes on disk.
+  /// The size in memory at which a writer ends a record: keys with a shared prefix take few bytes on disk.
   package static let memoryByteCountTarget = 4 << 20
 
-  /// The most bytes of an entry beside key, metadata and dropped versions.
+  /// The most bytes of an entry without key, metadata and dropped versions.
   static let fixedByteCountMax = 128
-  /// What these bytes usually are, with those before the first entry.
+  /// The usual number of these bytes, with those before the first entry.
   static let typicalByteCount = 12
-  /// A time and a writer's number.
+  /// The most bytes of a time, a byte for the kind of writer, and a writer's number.
   static let stampByteCountMax = Varint.byteCountMax + 9
 
   /// Bits of the first byte.
@@ -67,27 +67,27 @@ package enum CommitRecord {
     /// How a ref names its blob.
     static let blobBits: UInt8 = 3
     static let blobByDigest: UInt8 = 0
-    /// The record that ends where the commit record begins.
+    /// The blob is the record that ends where the commit record begins.
     static let blobBefore: UInt8 = 1
     static let blobByPlace: UInt8 = 2
     static let hasWriter: UInt8 = 4
     static let hasReplaced: UInt8 = 8
     static let hasCreated: UInt8 = 16
     static let hasMetadata: UInt8 = 32
-    /// Reserved: a second byte says what the ref is, if no blob of plain bytes.
+    /// Reserved for refs to something other than a blob of plain bytes. A second byte then says what.
     static let isExtended: UInt8 = 64
     static let isDrop: UInt8 = 128
     static let ofDrop: UInt8 = isDrop | hasWriter
   }
 
-  /// Whose number a further stamp of an entry has.
+  /// The writer of a further stamp: the pack's, the one whose number follows, or that of the stamp before.
   enum Writer {
     static let packs: UInt8 = 0
     static let own: UInt8 = 1
     static let before: UInt8 = 2
   }
 
-  /// What an encoder and a decoder know of the entry before.
+  /// What an encoder and a decoder remember of the entry before.
   struct State {
     let writer: UInt64
     let offset: Int64
@@ -102,21 +102,21 @@ package enum CommitRecord {
     }
   }
 
-  /// The time of a clock as milliseconds.
+  /// The milliseconds in a clock time.
   static func milliseconds(_ time: UInt64) -> UInt64 { time >> 16 }
 }
 
-/// Puts the content of one commit record, entry by entry.
+/// Encodes the content of one commit record, entry by entry.
 struct CommitEncoder {
-  /// The most bytes before the first entry of a record that is not compressed.
+  /// The most bytes before the first entry of an uncompressed record.
   static let beginningByteCountMax = 1 + Varint.byteCountMax
 
   private var state: CommitRecord.State
   private let syncedByteCount: Int64
 
   /// - Parameters:
-  ///   - offset: where the record begins.
-  ///   - synced: bytes of the pack that are known to be on the medium.
+  ///   - offset: the offset of the record.
+  ///   - synced: the bytes of the pack that are known to be on the medium.
   init(pack: PackName, offset: Int64, synced: Int64) {
     state = CommitRecord.State(writer: pack.writer, at: offset)
     syncedByteCount = synced
@@ -129,7 +129,7 @@ struct CommitEncoder {
     syncedByteCount > 0 ? 1 + Varint.byteCount(UInt64(syncedByteCount)) : 1
   }
 
-  /// What stands before the compressed entries.
+  /// The bytes before compressed entries.
   func compressedBeginning(plainByteCount: Int) -> [UInt8] {
     var writer = ByteWriter(capacity: 16)
     writer.integer(flags | CommitRecord.Flags.isCompressed)
@@ -138,11 +138,11 @@ struct CommitEncoder {
     return writer.bytes
   }
 
-  /// Puts an entry, and what stands before the first.
+  /// Encodes an entry. Before the first one, encodes the beginning of the record.
   ///
   /// - Parameters:
-  ///   - target: where the blob of a ref lies, if the ref may say that.
-  ///   - filler: has ``beginningByteCountMax`` bytes and the entry's ``CommitRecord/Entry/byteCountMax``.
+  ///   - target: the place of a ref's blob, if the ref may name it.
+  ///   - filler: has room for ``beginningByteCountMax`` bytes and the entry's ``CommitRecord/Entry/byteCountMax``.
   mutating func put(
     _ entry: CommitRecord.Entry, _ target: CommitRecord.Target?, into filler: inout ByteFiller
   ) {
@@ -199,7 +199,7 @@ struct CommitEncoder {
     }
   }
 
-  /// The key, and the entry's own stamp.
+  /// Encodes the key and the entry's own stamp.
   private mutating func put(key: [UInt8], _ stamp: Stamp, into filler: inout ByteFiller) {
     var shared = 0
     if let time = state.time {
@@ -219,7 +219,7 @@ struct CommitEncoder {
     (state.key, state.time) = (key, stamp.time)
   }
 
-  /// A further stamp of an entry.
+  /// Encodes a further stamp of an entry.
   private func put(_ stamp: Stamp, after last: Stamp, into filler: inout ByteFiller) {
     filler.varint(Varint.unsigned(Int64(bitPattern: stamp.time &- last.time)))
     switch stamp.writer {
@@ -232,7 +232,7 @@ struct CommitEncoder {
   }
 }
 
-/// Reads the entries of one commit record.
+/// Decodes the entries of one commit record.
 struct CommitDecoder {
   private var state: CommitRecord.State
   private var reader: ByteReader
@@ -246,11 +246,11 @@ struct CommitDecoder {
     self.algorithm = algorithm
   }
 
-  /// All entries.
+  /// Decodes all entries.
   ///
   /// - Parameters:
-  ///   - countMax: how many there may be.
-  ///   - target: the chunk or manifest whose record begins there; or ends there, if the second value is true. Nil if
+  ///   - countMax: the most entries that the record may have.
+  ///   - target: finds the chunk or manifest whose record begins at `place`, or ends there if `isEnd`. Returns nil if
   ///     that record could not be read.
   mutating func entries(
     countMax: Int, target: (_ place: Int64, _ isEnd: Bool) -> CommitRecord.Target?
@@ -301,7 +301,7 @@ struct CommitDecoder {
     if flags & Flags.hasCreated != 0 {
       created &+= UInt64(bitPattern: Varint.signed(try reader.varint()))
     }
-    // What a damaged record held is not known. No blob has that digest, so the version counts as lost.
+    // The content of a damaged record is unknown. No blob has this digest, so the version counts as lost.
     var blob = (digest: BlobDigest.unknown(algorithm), byteCount: Int64(1))
     switch flags & Flags.blobBits {
     case Flags.blobByDigest:

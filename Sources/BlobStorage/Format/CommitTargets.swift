@@ -1,6 +1,6 @@
-/// The last chunks and manifests of the commit under way, in the order of the pack.
+/// The last chunks and manifests of the current commit, in pack order.
 struct CommitTargets {
-  /// As many may be named by their places.
+  /// The number of chunks and manifests that refs may name by place.
   static let countMax = 1 << 16
 
   private var targets: [CommitRecord.Target] = []
@@ -12,12 +12,12 @@ struct CommitTargets {
 
   mutating func removeAll() { targets.removeAll(keepingCapacity: true) }
 
-  /// The one that ends there.
+  /// The target that ends at `end`, if it is the last.
   func ending(at end: Int64) -> CommitRecord.Target? {
     if let last = targets.last, last.end == end { last } else { nil }
   }
 
-  /// The one that begins there.
+  /// The target that begins at `offset`.
   func beginning(at offset: Int64) -> CommitRecord.Target? {
     var (low, high) = (0, targets.count)
     while low < high {
@@ -27,12 +27,12 @@ struct CommitTargets {
     return low < targets.count && targets[low].offset == offset ? targets[low] : nil
   }
 
-  /// The last one with that digest, looked for one by one.
+  /// The last target with this digest. A linear search.
   func last(_ digest: BlobDigest) -> CommitRecord.Target? {
     targets.suffix(Self.countMax).last { $0.digest == digest }
   }
 
-  /// All by their digests.
+  /// All targets by digest.
   func byDigest() -> [BlobDigest: CommitRecord.Target] {
     Dictionary(targets.suffix(Self.countMax).map { ($0.digest, $0) }, uniquingKeysWith: { $1 })
   }

@@ -1,7 +1,7 @@
-/// An entry of a commit record: these versions of this key are gone.
+/// An entry of a commit record: drops these versions of a key.
 package struct DropRecord: Hashable, Sendable {
   package var key: [UInt8]
-  /// When the drop was made.
+  /// The time of the drop.
   package var stamp: Stamp
   package var versions: [Stamp]
 
@@ -11,7 +11,7 @@ package struct DropRecord: Hashable, Sendable {
     self.versions = versions
   }
 
-  /// Bytes of a commit record with the drop alone, about.
+  /// The approximate length of a commit record with only this drop.
   package var recordByteCount: Int {
     RecordHeader.recordByteCount(
       metaByteCount: CommitRecord.typicalByteCount + key.count + versions.count * Stamp.byteCount)

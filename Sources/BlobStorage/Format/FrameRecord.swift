@@ -1,6 +1,6 @@
-/// The meta of a frame: the chunks that one payload holds, one behind the other. Format.md, "Frame".
+/// The meta of a frame: lists the chunks whose plain bytes are concatenated in one payload. Format.md, "Frame".
 ///
-/// Each member is a chunk of its own, with a digest, a place and a part of the record's bytes.
+/// Each member is a chunk with its own digest and place, and counts a part of the record's bytes.
 package struct FrameRecord: Hashable, Sendable, RecordMeta {
   package struct Member: Hashable, Sendable {
     package var digest: BlobDigest
@@ -13,7 +13,7 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
       self.features = features
     }
 
-    /// Bytes that it takes in the meta.
+    /// The bytes of the member in the meta.
     package var metaByteCount: Int {
       BlobDigest.byteCount + Varint.byteCount(lengthField) + (features == nil ? 0 : 12)
     }
@@ -25,7 +25,7 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
   package static let memberCountMin = 2
   /// The most members that fit into a meta.
   package static let memberCountMax = (BlobLimits.recordMetaByteCountMax - 3) / (BlobDigest.byteCount + 1)
-  /// The most bytes of a meta beside its members.
+  /// The most bytes of a meta without its members.
   package static let fixedByteCountMax = 3
 
   package var codecNumber: UInt8
@@ -36,14 +36,14 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
     self.members = members
   }
 
-  /// Plain bytes of all members.
+  /// The plain bytes of all members.
   package var plainByteCount: Int { members.reduce(0) { $0 + $1.plainByteCount } }
 
   package var metaByteCount: Int {
     1 + Varint.byteCount(UInt64(members.count)) + members.reduce(0) { $0 + $1.metaByteCount }
   }
 
-  /// Its header.
+  /// The header of the frame's record.
   package func header(payloadByteCount: Int) -> RecordHeader {
     RecordHeader(type: .frame, metaByteCount: metaByteCount, payloadByteCount: payloadByteCount)
   }
@@ -58,7 +58,7 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
     }
   }
 
-  /// - Parameter payloadByteCount: of its record.
+  /// - Parameter payloadByteCount: the payload of its record.
   package init(
     meta: UnsafeRawBufferPointer, payloadByteCount: Int, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
@@ -89,22 +89,23 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
     guard count >= Self.memberCountMin, !members.contains(where: { $0.plainByteCount == 0 }),
       plainByteCount <= BlobLimits.frameByteCountMax
     else { throw BlobStorageError(.corrupted, "A frame's members are invalid.") }
-    // A frame is written only where it makes the bytes fewer.
+    // A writer makes a frame only if it saves bytes.
     guard codecNumber != 0, 1..<plainByteCount ~= payloadByteCount else {
       throw BlobStorageError(
         .corrupted, "A frame of \(plainByteCount) bytes cannot be stored in \(payloadByteCount).")
     }
   }
 
-  /// The end of a member in the plain bytes; nil if there is no such member.
+  /// The end of a member in the plain bytes; nil if the frame lacks it.
   func end(of digest: BlobDigest) -> Int? {
     guard let index = members.firstIndex(where: { $0.digest == digest }) else { return nil }
     return members[...index].reduce(0) { $0 + $1.plainByteCount }
   }
 
-  /// Its members as entries of a pack, if the record lies at `offset`.
+  /// The members as records of a pack, for a frame at `offset`.
   ///
-  /// Together they cover the record: each has 32 bytes, and of the rest a part like its part of the plain bytes.
+  /// Together they cover the frame's record. Each counts 32 bytes, and a share of the rest in proportion to its plain
+  /// bytes.
   package func records(at offset: Int64, payloadByteCount: Int) -> OneOrMore<PackRecord> {
     let recordByteCount = header(payloadByteCount: payloadByteCount).recordByteCount
     let range = offset..<offset + Int64(recordByteCount)

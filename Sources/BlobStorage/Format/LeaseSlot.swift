@@ -1,8 +1,8 @@
-/// One slot of a lease: 40 bytes with a checksum of their own. A slot of zeros is empty. Format.md, "Leases".
+/// One slot of a lease: 40 bytes with their own checksum. A slot of zeros is empty. Format.md, "Leases".
 package enum LeaseSlot: Hashable, Sendable {
   case chunk(BlobDigest)
   case blob(BlobDigest)
-  /// From which of the writer's packs on unfinished puts have chunks.
+  /// The first of the writer's packs that may hold chunks of unfinished puts.
   case firstPack(UInt32)
 
   package static let byteCount = 40
@@ -25,7 +25,7 @@ package enum LeaseSlot: Hashable, Sendable {
     writer.raw(guarded.bytes)
   }
 
-  /// Nil for a slot that does not match its checksum, or has another kind.
+  /// Nil for a checksum mismatch or an unknown kind.
   package init?(_ slot: UnsafeRawBufferPointer, algorithm: BlobDigest.Algorithm) {
     let guarded = UnsafeRawBufferPointer(rebasing: slot[4...])
     guard slot.loadUnaligned(as: UInt32.self).littleEndian == CRC32C.checksum(guarded.bytes) else {

@@ -1,10 +1,10 @@
-/// The meta of a manifest record: this blob is these chunks in this order.
+/// The meta of a manifest record: the blob with this digest consists of these chunks, in order.
 ///
 /// The payload lists the blob's parts. At depth 0 these are its chunks, as ``ChunkEntry``. At depth 1 they are lists,
-/// as ``ListEntry``. Each list holds the entries of up to ``listedCountTarget`` chunks and is stored as a chunk of its
-/// own. So blobs of any size are written and read in bounded memory.
+/// as ``ListEntry``. Each list holds the entries of up to ``listedCountTarget`` chunks and is itself stored as a chunk.
+/// So blobs of any size are written and read in bounded memory.
 package struct ManifestRecord: Hashable, Sendable, RecordMeta {
-  /// How many chunks a writer puts into one list.
+  /// The number of chunks that a writer puts into one list.
   package static let listedCountTarget = 4_096
   package static let metaByteCount = 56
 
@@ -22,7 +22,7 @@ package struct ManifestRecord: Hashable, Sendable, RecordMeta {
     self.listedCount = listedCount
   }
 
-  /// Bytes of the payload that belongs to it.
+  /// The length of its payload.
   package var payloadByteCount: Int {
     listedCount * (depth == 0 ? ChunkEntry.byteCount : ListEntry.byteCount)
   }
@@ -79,7 +79,7 @@ package struct ChunkEntry: Hashable, Sendable {
     return writer.bytes
   }
 
-  /// The entries in `bytes`, which hold whole entries and nothing else.
+  /// Decodes entries from `bytes`, which hold whole entries only.
   package static func list(
     _ bytes: UnsafeRawBufferPointer, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) -> [ChunkEntry] {
@@ -109,7 +109,7 @@ package struct ListEntry: Hashable, Sendable {
   /// The digest of the list's own bytes.
   package var digest: BlobDigest
   package var chunkCount: Int
-  /// Plain bytes of all chunks that the list names.
+  /// The plain bytes of all chunks in the list.
   package var spanByteCount: Int64
 
   package init(digest: BlobDigest, chunkCount: Int, spanByteCount: Int64) {

@@ -1,5 +1,5 @@
-/// What is at the end of a sealed pack: what every record says, without the payloads of chunks and manifests, so that
-/// the catalog is rebuilt without reading them. Format.md, "The footer".
+/// The end of a sealed pack. It repeats all records without the payloads of chunks and manifests, so that a rebuild of
+/// the catalog need not read those. Format.md, "The footer".
 package enum PackFooter {
   /// The last 64 bytes of a sealed pack.
   package struct Trailer: Hashable, Sendable {
@@ -9,7 +9,7 @@ package enum PackFooter {
     package var name: PackName
     /// The number of records; a commit record counts as its entries, a frame as its members.
     package var recordCount: Int
-    /// Where the footer begins, which is where the records end.
+    /// The end of the records, where the footer begins.
     package var footerOffset: Int64
     package var storedByteCount: Int
 
@@ -35,8 +35,8 @@ package enum PackFooter {
       return writer.bytes
     }
 
-    /// The trailer in `bytes`, the last 64 of a pack of `packByteCount`; nil when they are not one: the pack was
-    /// not sealed, or its end is damaged.
+    /// Decodes the last 64 bytes of a pack of `packByteCount`. Nil if they are no trailer: the pack was not sealed, or
+    /// its end is damaged.
     package init?(_ bytes: UnsafeRawBufferPointer, name: PackName, packByteCount: Int64) {
       guard bytes.count == Self.byteCount, bytes.starts(with: Self.magic), bytes.endsWithChecksum else {
         return nil
@@ -57,20 +57,20 @@ package enum PackFooter {
     }
   }
 
-  /// What stands before each block of the footer: records are listed in blocks, each encoded on its own, so that a
-  /// footer is read in bounded memory, and a damaged block takes no other along.
+  /// The header of a block of the footer. Each block lists some records and is encoded on its own. So a footer is read
+  /// in bounded memory, and a damaged block affects no other.
   package struct BlockHeader: Hashable, Sendable {
     package static let byteCount = 32
-    /// Plain bytes at which a writer ends a block.
+    /// The plain bytes at which a writer ends a block.
     package static let plainByteCountTarget = 1 << 20
 
     package var codecNumber: UInt8
-    /// Bytes of the fields, before and after encoding.
+    /// The bytes of the fields, before and after encoding.
     package var plainByteCount: Int
     package var storedByteCount: Int
-    /// Bytes of the digests behind the fields.
+    /// The bytes of the digests, which follow the fields.
     package var digestsByteCount: Int
-    /// Where the first record lies that the block lists.
+    /// The offset of the first record that the block lists.
     package var recordOffset: Int64
 
     package init(
@@ -84,10 +84,10 @@ package enum PackFooter {
       self.recordOffset = recordOffset
     }
 
-    /// Bytes behind the header.
+    /// The bytes after the header.
     package var contentByteCount: Int { storedByteCount + digestsByteCount }
 
-    /// The header of a block with that content at `offset` of the pack `name`.
+    /// Encodes the header of a block with that content at `offset` of the pack `name`.
     package func encoded(content: RawSpan, pack name: PackName, offset: Int64) -> [UInt8] {
       var writer = ByteWriter(capacity: Self.byteCount)
       writer.integer(codecNumber)
@@ -117,7 +117,7 @@ package enum PackFooter {
       else { throw BlobStorageError(.corrupted, "A block of a footer has an invalid length.") }
     }
 
-    /// Checks the header's bytes and the content of a block at `offset` of the pack `name` against the checksum.
+    /// Verifies header and content of a block at `offset` of the pack `name` against the checksum.
     package func verify(
       _ bytes: UnsafeRawBufferPointer, content: RawSpan, pack name: PackName, offset: Int64
     ) throws(BlobStorageError) {
@@ -136,7 +136,7 @@ package enum PackFooter {
     }
   }
 
-  /// A record as a block lists it: the payload of a commit record, and of others only its length.
+  /// A record as a block lists it. Only a commit record has its payload.
   package struct Listed {
     package var header: RecordHeader
     package var meta: [UInt8]
@@ -144,14 +144,14 @@ package enum PackFooter {
     package var offset: Int64
   }
 
-  /// Whether the digest that the meta begins with stands apart.
+  /// Whether the meta begins with a digest, which the footer stores apart.
   private static func hasDigest(_ header: RecordHeader) -> Bool {
     header.typeNumber == RecordType.chunk.rawValue || header.typeNumber == RecordType.manifest.rawValue
   }
 
-  /// Puts what a block says of a record behind its header.
+  /// Appends the part of a record that follows its header in a block.
   ///
-  /// - Parameter bytes: its meta, and behind it the payload of a commit record.
+  /// - Parameter bytes: the meta, then the payload if it is a commit record.
   package static func list(
     _ bytes: UnsafeRawBufferPointer, of header: RecordHeader, into fields: inout ByteWriter,
     digests: inout ByteWriter
@@ -164,9 +164,9 @@ package enum PackFooter {
     fields.raw(rest)
   }
 
-  /// Calls `body` with every record that a block lists, in the pack's order.
+  /// Calls `body` with every record of a block, in pack order.
   ///
-  /// - Returns: where the last of them ends.
+  /// - Returns: the end of the last record.
   package static func forEachRecord(
     fields: UnsafeRawBufferPointer, digests: UnsafeRawBufferPointer, from start: Int64,
     _ body: (Listed) throws(BlobStorageError) -> Void

@@ -1,9 +1,9 @@
-/// A record as it was found in a pack: where it lies, and what it says.
+/// A record found in a pack: its place and its content.
 ///
-/// Of a commit record each entry is one, of a frame each member. Together they cover the record's bytes, so that places,
-/// lengths and order mean the same for all.
+/// Each entry of a commit record is one, and each member of a frame. Together they cover the record's bytes, so that
+/// places, lengths and order have one meaning for all.
 package struct PackRecord: Sendable {
-  /// What a record says. Unknown records that may be skipped are `.skipped`.
+  /// The content of a record. Unknown records that may be skipped are `.skipped`.
   package enum Content: Sendable {
     case chunk(ChunkRecord)
     case manifest(ManifestRecord)
@@ -11,7 +11,7 @@ package struct PackRecord: Sendable {
     case drop(DropRecord)
     case skipped
 
-    /// The entry of a commit that it is; nil if it is none.
+    /// The entry of a commit; nil for other records.
     package var entry: CommitRecord.Entry? {
       switch self {
       case .ref(let ref): .ref(ref)
@@ -27,7 +27,7 @@ package struct PackRecord: Sendable {
       }
     }
 
-    /// Its header; nil for what is no record of its own.
+    /// The header; nil for an entry of a commit.
     fileprivate func header(payloadByteCount: Int) -> RecordHeader? {
       switch self {
       case .chunk(let chunk):
@@ -48,37 +48,37 @@ package struct PackRecord: Sendable {
     }
   }
 
-  /// Which part of a frame's plain bytes a chunk is.
+  /// A chunk's part of a frame's plain bytes.
   package struct Member: Hashable, Sendable {
-    /// Plain bytes of the members before it.
+    /// The plain bytes of the members before it.
     package var start: Int
-    /// Plain bytes of all members.
+    /// The plain bytes of all members.
     package var frameByteCount: Int
   }
 
   package var content: Content
-  /// Of a chunk that is a member of a frame.
+  /// The part of the frame, for a member; else nil.
   package var member: Member?
-  /// Where it begins in its pack.
+  /// The offset in its pack.
   package var offset: Int64
-  /// Bytes that it takes.
+  /// The length in its pack.
   package var byteCount: Int
-  /// Bytes of the record's payload; of a member that is the frame's.
+  /// The length of the record's payload. For a member, that of the frame.
   package var payloadByteCount: Int
-  /// Whether the commit that it is part of goes on with the next ref or drop of the pack.
+  /// Whether its commit continues with the next ref or drop of the pack.
   package var continues = false
-  /// Bytes of the pack that were known to be on the medium when it was appended; 0 if it does not say. What is missing
-  /// before there is damage; behind it, in a pack without footer, it was never promised.
+  /// Bytes of the pack that were known to be on the medium when it was appended; 0 if unknown. Missing bytes before
+  /// that offset are damage. In a pack without a footer, later bytes may be lost without damage.
   package var syncedByteCount: Int64 = 0
-  /// The whole record, of which an entry or a member is a part.
+  /// The range of the whole record, which includes an entry or a member.
   package var recordRange: Range<Int64>
 
-  /// What it says if it is a chunk.
+  /// The chunk, if it is one.
   package var chunk: ChunkRecord? {
     if case .chunk(let chunk) = content { chunk } else { nil }
   }
 
-  /// The type of its record; nil for one that was skipped.
+  /// The type of its record; nil for a skipped one.
   package var type: RecordType? {
     switch content {
     case .chunk: member == nil ? .chunk : .frame
@@ -88,16 +88,16 @@ package struct PackRecord: Sendable {
     }
   }
 
-  /// Bytes that a chunk takes: those of its payload, or of a member its part of the frame's record.
+  /// The stored bytes of a chunk: its payload, or a member's part of the frame's record.
   package var storedByteCount: Int { member == nil ? payloadByteCount : byteCount }
 
-  /// Where the record of the frame begins that a chunk is a member of.
+  /// The offset of a member's frame; nil for other records.
   package var frameOffset: Int64? { member == nil ? nil : recordRange.lowerBound }
 
-  /// Whether it is the first that its record says.
+  /// Whether it is the first part of its record.
   package var beginsRecord: Bool { offset == recordRange.lowerBound }
 
-  /// Whether a commit can end with it.
+  /// Whether it can be the last record of a commit.
   package var endsCommit: Bool {
     switch content {
     case .ref, .drop: !continues
@@ -111,7 +111,7 @@ package struct PackRecord: Sendable {
   /// Bytes in memory, about.
   var memoryByteCount: Int { content.entry?.memoryByteCount ?? 128 }
 
-  /// A chunk or manifest.
+  /// Creates a chunk or manifest.
   package init(_ content: Content, offset: Int64, payloadByteCount: Int) {
     guard let header = content.header(payloadByteCount: payloadByteCount) else {
       preconditionFailure("a ref or drop is part of a commit record")
@@ -119,13 +119,13 @@ package struct PackRecord: Sendable {
     self.init(content, offset: offset, header: header)
   }
 
-  /// A record that says one thing.
+  /// Creates a record with a single part.
   init(_ content: Content, offset: Int64, header: RecordHeader) {
     self.init(content, in: offset..<offset + Int64(header.recordByteCount))
     payloadByteCount = header.payloadByteCount
   }
 
-  /// One part of so many of a record.
+  /// Creates part `index` of `count` equal parts of a record.
   package init(_ content: Content, in record: Range<Int64>, _ part: (index: Int, count: Int) = (0, 1)) {
     func start(_ index: Int) -> Int64 {
       record.lowerBound + Int64(record.count) * Int64(index) / Int64(part.count)
@@ -137,7 +137,7 @@ package struct PackRecord: Sendable {
     recordRange = record
   }
 
-  /// One member of a frame.
+  /// Creates a member of a frame.
   init(
     _ chunk: ChunkRecord, _ member: Member, payloadByteCount: Int, at part: Range<Int64>,
     in record: Range<Int64>
@@ -150,12 +150,12 @@ package struct PackRecord: Sendable {
     recordRange = record
   }
 
-  /// Where the payload of a chunk, manifest or frame begins.
+  /// The offset of the payload of a chunk, manifest or frame.
   package var payloadOffset: Int64 {
     recordRange.upperBound - Int64(payloadByteCount) - (payloadByteCount > 0 ? 4 : 0)
   }
 
-  /// What a commit may name by its place.
+  /// The place that refs of a commit may name; nil for other records.
   var target: CommitRecord.Target? {
     switch content {
     case .chunk(let chunk):
@@ -169,8 +169,8 @@ package struct PackRecord: Sendable {
     }
   }
 
-  /// Puts header, meta, payload and the payload's checksum of a manifest, or of a chunk that is no member, into memory of
-  /// their length, as they stand in the pack `name`. Returns the header.
+  /// Encodes a manifest, or a chunk that is no member, for the pack `name`: header, meta, payload and the payload's
+  /// checksum. `memory` has the length of the record. Returns the header.
   func encode(
     _ payload: RawSpan, in name: PackName, into memory: UnsafeMutableRawBufferPointer
   ) -> RecordHeader {
@@ -181,10 +181,11 @@ package struct PackRecord: Sendable {
     return header
   }
 
-  /// The payload of a manifest, or of a chunk that is no member, that lies as `bytes` in the pack `name`.
+  /// Verifies and returns the payload of a manifest, or of a chunk that is no member. `bytes` is the whole record in
+  /// the pack `name`.
   ///
-  /// The payload's checksum goes on from that of header and meta. These may be damaged in `bytes`: what counts is what
-  /// the record says.
+  /// The payload's checksum continues that of header and meta. Those may be damaged in `bytes`, so they are encoded
+  /// again from this record.
   package func verifiedPayload(
     _ bytes: UnsafeRawBufferPointer, in name: PackName
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
@@ -199,7 +200,7 @@ package struct PackRecord: Sendable {
       UnsafeRawBufferPointer(rebasing: bytes[start...]), continuing: checksum)
   }
 
-  /// The payload of a chunk, manifest or frame that lies as `bytes` in its pack, its checksum not checked.
+  /// Returns the payload of a chunk, manifest or frame without verifying it. `bytes` is the whole record.
   package func payload(of bytes: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
     let start = Int(payloadOffset - recordRange.lowerBound)
     return UnsafeRawBufferPointer(rebasing: bytes[start..<start + payloadByteCount])
@@ -207,7 +208,7 @@ package struct PackRecord: Sendable {
 }
 
 extension RecordHeader {
-  /// Puts a whole record into memory of its length.
+  /// Encodes a whole record into memory of its length.
   func encode(
     _ payload: RawSpan, in name: PackName, offset: Int64, into memory: UnsafeMutableRawBufferPointer,
     meta: (inout ByteFiller) -> Void

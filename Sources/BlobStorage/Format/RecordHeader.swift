@@ -1,34 +1,34 @@
-/// What a record is. The numbers are on disk: never change one, never use a retired one again.
+/// The type of a record. The numbers are on disk: never change or reuse one.
 package enum RecordType: UInt8, Sendable {
-  // 0 is no record, so that zeros are never valid.
+  // 0 is invalid, so that zeros are never a record.
   case chunk = 1
   case manifest = 2
   /// The refs and drops of a commit.
   case commit = 3
-  /// Small chunks that are encoded together.
+  /// Small chunks encoded together.
   case frame = 4
-  // 5…31 are reserved for records that an older build must not skip, 128…159 for those that it may. None is retired yet.
+  // 5…31 are reserved for records that an older build must not skip, 128…159 for those that it may. None is retired.
 }
 
-/// What the meta of a record says.
+/// Encodes the meta of a record.
 package protocol RecordMeta {
-  /// Bytes of the meta.
+  /// The length of the meta.
   var metaByteCount: Int { get }
 
-  /// Puts the meta's bytes.
+  /// Encodes the meta.
   func encodeMeta(into filler: inout ByteFiller)
 }
 
-/// The 9 to 13 bytes before every record. Format.md, "Records".
+/// The header of a record, 9 to 13 bytes. Format.md, "Records".
 ///
-/// A record is header, meta, payload and, when there is a payload, a checksum. The header's checksum covers the
-/// pack's name, the record's offset, the header and the meta, and the payload's goes on from there: a record is
-/// valid in one place only, and a payload behind one header only.
+/// A record is header, meta, payload and, if there is a payload, its checksum. The header's checksum covers the pack's
+/// name, the record's offset, the header and the meta. The payload's checksum continues it. So a record is valid in one
+/// place only, and a payload only behind its own header.
 package struct RecordHeader: Hashable, Sendable {
-  /// The most bytes that a header has.
+  /// The longest header.
   package static let byteCountMax = 13
   package static let mark: [UInt8] = [0xfb, 0x52]
-  /// The flag that says: the commit goes on with the next commit record of the pack.
+  /// The flag of a commit record whose commit continues with the pack's next commit record.
   package static let continues: UInt8 = 0x20
   private static let checksumByteCount = 4
   private static let typeBits: UInt8 = 0x9f
@@ -48,36 +48,36 @@ package struct RecordHeader: Hashable, Sendable {
   /// Whether a reader that does not know the type may skip the record.
   package var canBeSkipped: Bool { typeNumber >= 128 }
 
-  /// Bytes of the header.
+  /// The length of the header.
   package var byteCount: Int {
     Self.byteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount)
   }
 
-  /// Bytes of the whole record.
+  /// The length of the whole record.
   package var recordByteCount: Int {
     Self.recordByteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount)
   }
 
-  /// Bytes of the header of a record with such a meta and payload.
+  /// The length of the header of such a record.
   package static func byteCount(metaByteCount: Int, payloadByteCount: Int = 0) -> Int {
     mark.count + 1 + Varint.byteCount(UInt64(metaByteCount)) + Varint.byteCount(UInt64(payloadByteCount))
       + checksumByteCount
   }
 
-  /// Bytes of a whole record with such a meta and payload.
+  /// The length of such a record.
   package static func recordByteCount(metaByteCount: Int, payloadByteCount: Int = 0) -> Int {
     byteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount) + metaByteCount
       + payloadByteCount + (payloadByteCount > 0 ? checksumByteCount : 0)
   }
 
-  /// The most bytes that a chunk or manifest adds to its pack: its own, and those that the footer repeats.
+  /// The most bytes that a chunk or manifest adds to its pack: its record, and what the footer repeats.
   package static func packByteCountMax(metaByteCount: Int, payloadByteCount: Int = 0) -> Int {
     recordByteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount) + byteCountMax
       + metaByteCount
   }
 
-  /// Puts header and meta as they stand at `offset` of the pack `name` into memory of their length. Returns the
-  /// header's checksum.
+  /// Encodes header and meta for `offset` of the pack `name` into memory of their length. Returns the header's
+  /// checksum.
   package func encode(
     pack name: PackName, offset: Int64, into memory: UnsafeMutableRawBufferPointer,
     meta: (inout ByteFiller) -> Void
@@ -96,7 +96,7 @@ package struct RecordHeader: Hashable, Sendable {
     return checksum
   }
 
-  /// The checksum of header and meta, which leaves out its own place.
+  /// The checksum of header and meta, without the checksum field.
   private func checksum(_ headerAndMeta: RawSpan, pack name: PackName, offset: Int64) -> UInt32 {
     let header = CRC32C.checksum(
       headerAndMeta.extracting(0..<byteCount - Self.checksumByteCount),
@@ -104,7 +104,8 @@ package struct RecordHeader: Hashable, Sendable {
     return CRC32C.checksum(headerAndMeta.extracting(byteCount...), continuing: header)
   }
 
-  /// The header at the start of `bytes`, its lengths within their maxima; its checksum is checked with the meta.
+  /// Decodes the header at the start of `bytes`, and checks that its lengths are within their maxima. Does not verify
+  /// the checksum, which also covers the meta.
   package init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
     var reader = ByteReader(bytes)
     guard try reader.bytes(2).elementsEqual(Self.mark) else {
@@ -114,7 +115,7 @@ package struct RecordHeader: Hashable, Sendable {
     _ = try reader.bytes(Self.checksumByteCount)
   }
 
-  /// A header without mark and checksum, as a footer lists it.
+  /// Decodes a header without mark and checksum, as in a footer.
   init(listedIn reader: inout ByteReader) throws(BlobStorageError) {
     let kind: UInt8 = try reader.integer()
     typeNumber = kind & Self.typeBits
@@ -124,24 +125,24 @@ package struct RecordHeader: Hashable, Sendable {
     guard typeNumber & 0x7f != 0 else { throw BlobStorageError(.corrupted, "No record begins here.") }
   }
 
-  /// Puts the header as a footer lists it.
+  /// Encodes the header as in a footer.
   func list(into writer: inout ByteWriter) {
     writer.integer(typeNumber | flags)
     writer.varint(metaByteCount)
     writer.varint(payloadByteCount)
   }
 
-  /// What stands behind the payload of a record whose header has that checksum.
+  /// The checksum after the payload of a record whose header has `checksum`.
   package static func payloadChecksum(_ payload: RawSpan, continuing checksum: UInt32) -> UInt32 {
     CRC32C.checksum(payload, continuing: checksum)
   }
 
-  /// The checksum that the header in `bytes` says.
+  /// The checksum stored in the header in `bytes`.
   package func writtenChecksum(_ bytes: UnsafeRawBufferPointer) -> UInt32 {
     bytes.loadUnaligned(fromByteOffset: byteCount - Self.checksumByteCount, as: UInt32.self).littleEndian
   }
 
-  /// Checks `record`, a whole record as it lies in the pack, against both of its checksums, and gives its parts.
+  /// Verifies a whole record from the pack against both of its checksums, and returns its parts.
   package static func verified(
     _ record: UnsafeRawBufferPointer, pack name: PackName, offset: Int64
   ) throws(BlobStorageError) -> (
@@ -156,7 +157,7 @@ package struct RecordHeader: Hashable, Sendable {
     return (header, meta, try verifiedPayload(rest, continuing: header.writtenChecksum(record)))
   }
 
-  /// The meta in `bytes`, which begin with header and meta, checked against the checksum.
+  /// Verifies and returns the meta. `bytes` begins with header and meta.
   package func verifiedMeta(
     _ bytes: UnsafeRawBufferPointer, pack name: PackName, offset: Int64
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
@@ -167,7 +168,8 @@ package struct RecordHeader: Hashable, Sendable {
     return UnsafeRawBufferPointer(rebasing: headerAndMeta[byteCount...])
   }
 
-  /// The payload in `bytes`, which end a record, checked against its checksum, which continues that of the header.
+  /// Verifies and returns the payload. `bytes` is the end of a record: the payload and its checksum, which continues
+  /// that of the header.
   static func verifiedPayload(
     _ bytes: UnsafeRawBufferPointer, continuing header: UInt32
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer {

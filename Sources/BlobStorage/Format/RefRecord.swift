@@ -1,8 +1,8 @@
-/// An entry of a commit record: this key got this version.
+/// An entry of a commit record: gives a key a version.
 package struct RefRecord: Hashable, Sendable {
   package var key: [UInt8]
   package var version: Stamp
-  /// The version that this one replaces, `.none` when it replaces nothing.
+  /// The version that this one replaces; `.none` if it replaces nothing.
   package var replaced: Stamp
   package var digest: BlobDigest
   package var byteCount: Int64
@@ -23,13 +23,13 @@ package struct RefRecord: Hashable, Sendable {
     self.metadata = metadata
   }
 
-  /// Bytes of a commit record with such a ref alone, about: the ref names its blob by its place.
+  /// The approximate length of a commit record with only such a ref, which names its blob by place.
   package static func recordByteCount(keyByteCount: Int, metadataByteCount: Int) -> Int {
     let entry = CommitRecord.typicalByteCount + keyByteCount + metadataByteCount
     return RecordHeader.recordByteCount(metaByteCount: entry)
   }
 
-  /// The most bytes that a ref adds to its pack: those of its commit record, and those that the footer repeats.
+  /// The most bytes that a ref adds to its pack: in its commit record, and in the footer, which repeats it.
   package static func packByteCountMax(keyByteCount: Int, metadataByteCount: Int) -> Int {
     2 * (RecordHeader.byteCountMax + CommitRecord.fixedByteCountMax + keyByteCount + metadataByteCount)
   }

@@ -1,10 +1,10 @@
-/// A moment of the hybrid logical clock, and the writer that took it: it orders versions and names them.
+/// A time of the hybrid logical clock and a writer. Orders versions and names them.
 ///
 /// `time` holds milliseconds since 1970 in its upper 48 bits and a counter in its lower 16 (Kulkarni et al.,
 /// "Logical Physical Clocks", OPODIS'14). It never goes back within a store, whatever the wall clock does.
 package struct Stamp: Hashable, Sendable {
   package static let byteCount = 16
-  /// Times from here on are refused, so that the clock can always take one more step.
+  /// Times from here on are refused, so that the clock can always advance.
   package static let timeMax: UInt64 = 1 << 63
 
   package var time: UInt64
@@ -15,22 +15,22 @@ package struct Stamp: Hashable, Sendable {
     self.writer = writer
   }
 
-  /// How far ahead of the present a stamp may be and still advance the clock. Clocks of machines that keep time differ
-  /// by less; a stamp beyond it was made up, or by a clock that was wrong.
+  /// The most milliseconds that a stamp may be in the future and still advance the clock. Synchronized clocks differ by
+  /// less. A later stamp was made up, or its clock was wrong.
   package static let aheadMillisecondsMax: UInt64 = 24 * 60 * 60 * 1_000
 
-  /// Whether `time` lies too far ahead of the wall clock to advance the clock.
+  /// Whether `time` is too far ahead of the wall clock to advance the clock.
   package static func isFarAhead(_ time: UInt64, wallClock milliseconds: UInt64) -> Bool {
     time >> 16 > min(milliseconds, timeMax >> 16) + aheadMillisecondsMax
   }
 
-  /// No version: what a first ref replaces.
+  /// Names no version. A key's first ref replaces it.
   package static let none = Stamp(time: 0, writer: 0)
 
-  /// The 32 digits that stand for it outside.
+  /// The public text of a stamp: 32 hexadecimal digits.
   package var text: String { Hex.text(time) + Hex.text(writer) }
 
-  /// The stamp that `text` spells, or nil.
+  /// Parses ``text``; nil for any other text.
   package init?(text: String) {
     guard text.utf8.count == 32, let time = Hex.integer(UInt64.self, text.prefix(16)),
       let writer = Hex.integer(UInt64.self, text.suffix(16))
@@ -38,11 +38,11 @@ package struct Stamp: Hashable, Sendable {
     self.init(time: time, writer: writer)
   }
 
-  /// The name of a version that a copy has brought back for the `count`-th time, where it was dropped before: a hidden name
-  /// stays hidden. It has the same time, and so the same place in the key's history.
+  /// Names a dropped version that a copy brings back for the `count`-th time, because a hidden name stays hidden. It
+  /// has the same time, and so the same place in the key's history.
   ///
-  /// The writer is one of the numbers that follow from the version's own, as if drawn at random (Steele, Lea and Flood,
-  /// "Fast Splittable Pseudorandom Number Generators", OOPSLA'14).
+  /// The writer is a pseudorandom number derived from the version's own (Steele, Lea and Flood, "Fast Splittable
+  /// Pseudorandom Number Generators", OOPSLA'14).
   package func returned(_ count: Int) -> Stamp {
     if count == 0 { return self }
     var mixed = writer &+ UInt64(count) &* 0x9E37_79B9_7F4A_7C15
@@ -51,10 +51,10 @@ package struct Stamp: Hashable, Sendable {
     return Stamp(time: time, writer: mixed ^ (mixed >> 31))
   }
 
-  /// How often a version can be dropped and come back, as long as the store remembers that.
+  /// How often a version can be dropped and brought back while the store remembers it.
   package static let returnCountMax = 1_000
 
-  /// The time that follows both `last` and the wall clock.
+  /// The earliest time after `last` that is not before the wall clock.
   package static func timeAfter(_ last: UInt64, wallClock milliseconds: UInt64) -> UInt64 {
     let wall = min(milliseconds, (timeMax >> 16) - 1) << 16
     return max(wall, last + 1)

@@ -1,18 +1,19 @@
-/// The file `store`: what makes a folder a store, and what `init` decided for good. Format.md, "The store header".
+/// The file `store`, which makes a folder a store: the settings that `init` fixed for good. Format.md, "The store
+/// header".
 package struct StoreHeader: Hashable, Sendable {
   package static let byteCount = 64
   package static let magic = Array("BLOBSTOR".utf8)
   package static let formatVersion: UInt16 = 2
 
-  /// Bits of the flags field. A build refuses a store with a bit that it does not know.
+  /// Bits of the flags field. A build refuses a store with an unknown bit.
   package struct Flags: OptionSet, Hashable, Sendable {
     package let rawValue: UInt16
     package init(rawValue: UInt16) { self.rawValue = rawValue }
-    /// New chunks are tried against similar ones.
+    /// Writers encode new chunks against similar ones.
     package static let similarity = Flags(rawValue: 1)
-    /// The folder is no store: it holds what one machine knows of a store elsewhere.
+    /// The folder is not a store, but one machine's state folder for a shared store.
     package static let stateOnly = Flags(rawValue: 2)
-    /// Each published pack is named by a change.
+    /// A change names each published pack.
     package static let changes = Flags(rawValue: 4)
     package static let known: Flags = [.similarity, .stateOnly, .changes]
   }
@@ -57,7 +58,7 @@ package struct StoreHeader: Hashable, Sendable {
     return writer.bytes
   }
 
-  /// - Throws: `notAStore` for bytes that are something else, `unsupportedFormat` for a later format version,
+  /// - Throws: `notAStore` for other bytes, `unsupportedFormat` for another format version or unknown settings,
   ///   `corrupted` for a damaged header.
   package init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
     guard bytes.count >= 12, bytes.prefix(8).elementsEqual(Self.magic) else {
@@ -82,7 +83,7 @@ package struct StoreHeader: Hashable, Sendable {
       throw BlobStorageError(.unsupportedFormat, "The store is encrypted: use a later build.")
     }
     averageChunkByteCount = try reader.integer()
-    // The last four are the length of what follows the header.
+    // Of these, the last four are reserved for the length of bytes after the header.
     try reader.reserved(12)
     storeID = Array(try reader.bytes(16))
     created = try reader.integer()
@@ -98,7 +99,7 @@ package struct StoreHeader: Hashable, Sendable {
     digestAlgorithm = algorithm
   }
 
-  /// Whether a header is whole but for its version: then the medium changed that.
+  /// Whether a header is valid except for its version: then the medium has changed the version.
   private static func hasOtherVersion(_ bytes: UnsafeRawBufferPointer) -> Bool {
     var whole = Array(bytes.prefix(byteCount))
     guard whole.count == byteCount else { return false }

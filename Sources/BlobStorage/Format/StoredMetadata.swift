@@ -1,4 +1,4 @@
-/// The bytes that a ref has as metadata: the caller's own, behind a media type if there is one. Format.md, "Media types".
+/// The metadata of a ref: an optional media type, then the caller's own bytes. Format.md, "Media types".
 struct StoredMetadata {
   private static let tag: [UInt8] = [0x6d, 0x74, 0x31]  // mt1
   static let mediaTypeByteCountMax = 127
@@ -11,7 +11,7 @@ struct StoredMetadata {
     self.own = own
   }
 
-  /// What a ref's metadata says. Bytes that are no valid media type are the caller's own.
+  /// Decodes a ref's metadata. Without a valid media type, all bytes are the caller's own.
   init(_ bytes: [UInt8]) {
     self.init(mediaType: nil, own: bytes)
     guard bytes.starts(with: Self.tag), bytes.count > Self.tag.count else { return }
@@ -26,14 +26,14 @@ struct StoredMetadata {
     own = Array(bytes[end...])
   }
 
-  /// Nothing is added to the caller's own without a media type, unless they would be taken for one.
+  /// The encoded metadata. Without a media type, these are the caller's own bytes, unless they look like one.
   var bytes: [UInt8] {
     guard mediaType != nil || own.starts(with: Self.tag) else { return own }
     let type = Array((mediaType ?? "").utf8)
     return Self.tag + [UInt8(truncatingIfNeeded: type.count)] + type + own
   }
 
-  /// Whether a text can be a media type: visible ASCII characters and spaces with a slash between them.
+  /// Whether a text is a possible media type: visible ASCII characters and spaces with a slash between them.
   static func isMediaType(_ text: String) -> Bool {
     let bytes = Array(text.utf8)
     guard 3...mediaTypeByteCountMax ~= bytes.count, bytes.allSatisfy({ 0x20...0x7e ~= $0 }) else {

@@ -1,8 +1,8 @@
 import Foundation
 import SystemPackage
 
-/// Tells other processes how far long work is. Nothing about it is ever a reason for the work to fail: where nothing
-/// can be written, the work stays unreported.
+/// Reports the progress of long work to other processes. A failure to write is never a reason for the work to fail: the
+/// work then stays unreported.
 final class ActivityFile: Sendable {
   static let suffix = ".activity"
   private static let secondsBetweenWrites = 0.25
@@ -25,7 +25,7 @@ final class ActivityFile: Sendable {
   private let clock = ContinuousClock.now
   private let state = IOLock(State())
 
-  /// - Parameter byteCountMin: bytes after which the work is reported.
+  /// - Parameter byteCountMin: the bytes after which the work is reported.
   init(
     _ folder: StoreFolder, _ clock: WallClock, _ operation: String, _ subject: String, byteCountMin: Int64
   ) {
@@ -54,10 +54,10 @@ final class ActivityFile: Sendable {
     }
   }
 
-  /// The work has ended.
+  /// Ends the report.
   func end() {
     state.withLock { state in
-      // The next reader removes what stays.
+      // If the file stays, the next reader removes it.
       if let path = state.path { folder.files.discard(path) }
       state.file?.close()
       state.file = nil
@@ -67,7 +67,7 @@ final class ActivityFile: Sendable {
 
   private func create(_ state: inout State) throws(BlobStorageError) {
     try folder.makePart(folder.activities)
-    // Otherwise files of dead processes would accumulate where no process reads them.
+    // Removes files of dead processes, which would otherwise accumulate if no process reads them.
     _ = try StoreActivity.all(folder)
     let name = Hex.text(randomUInt64()) + Self.suffix
     state.file = try OwnedFiles(folder: folder.activities, files: folder.files).create(name)
@@ -86,9 +86,9 @@ final class ActivityFile: Sendable {
 }
 
 extension StoreActivity {
-  /// The work in progress on a store, in order of its beginning. Removes the files of dead processes.
+  /// The current work on a store, in the order of its beginning. Removes the files of dead processes.
   ///
-  /// Each file is locked for as long as its process lives, so a free lock proves that the process is dead.
+  /// A process locks its file while it lives, so a free lock proves that it is dead.
   package static func all(_ folder: StoreFolder) throws(BlobStorageError) -> [StoreActivity] {
     let files = folder.files
     guard try files.status(of: folder.activities)?.kind == .directory else { return [] }
@@ -104,7 +104,7 @@ extension StoreActivity {
           }
         }
       } catch {
-        // It belongs to another user.
+        // The file belongs to another user.
         continue
       }
     }
@@ -112,7 +112,7 @@ extension StoreActivity {
   }
 
   private static func record(_ file: any File) throws(BlobStorageError) -> ActivityRecord? {
-    // A slot that is being written while it is read can be torn.
+    // A slot can be torn if its process writes it during the read.
     for _ in 0..<4 {
       let bytes = try file.bytes(at: 0, ActivityRecord.byteCount, pack: nil)
       if let record = bytes.withUnsafeBytes({ ActivityRecord($0) }) { return record }

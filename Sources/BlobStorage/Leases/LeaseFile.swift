@@ -1,15 +1,15 @@
 import SystemPackage
 
-/// Tells gc what a writer or reader at work needs, before it relies on that.
+/// Protects from gc what a writer or reader at work needs, before it relies on that.
 ///
-/// One file per writer, locked for as long as its process lives: a free lock proves that the writer is dead. The file
-/// is an array of ``LeaseSlot``; slot 0 says from which of the writer's packs on
-/// unfinished puts have chunks. Format.md, "Leases".
+/// Each writer has one file and locks it while its process lives: a free lock proves that the writer is dead. The file
+/// is an array of ``LeaseSlot``. Slot 0 names the first of the writer's packs that may hold chunks of unfinished puts.
+/// Format.md, "Leases".
 ///
-/// The order that makes it safe: a holder writes its slot and then looks the thing up, in a new snapshot; gc
-/// condemns packs and then reads the slots. Either gc sees the slot, or the holder sees the pack condemned.
+/// The order makes it safe. A holder writes its slot and *then* looks the thing up in a new snapshot; gc condemns packs
+/// and *then* reads the slots. Either gc sees the slot, or the holder sees the pack condemned.
 package final class LeaseFile: Sendable {
-  /// Slots that were taken together.
+  /// Slots that one call reserved.
   package struct Hold: Sendable { let slots: Range<Int> }
 
   private struct State {
@@ -34,9 +34,9 @@ package final class LeaseFile: Sendable {
     self.files = files
   }
 
-  /// Holds on to `held` from the return on. What of it is still there is for the caller to look up afterwards.
+  /// Protects `held` from the return on. The caller must then look up what still exists.
   ///
-  /// - Complexity: one write of 40 bytes each.
+  /// - Complexity: one write of 40 bytes for each slot.
   package func hold(_ held: [LeaseSlot]) throws(BlobStorageError) -> Hold {
     try state.withLock { (state) throws(BlobStorageError) in
       let file = try opened(&state)
@@ -46,7 +46,7 @@ package final class LeaseFile: Sendable {
       do throws(BlobStorageError) {
         try file.put(writer.bytes, at: Int64(slots.lowerBound * LeaseSlot.byteCount))
       } catch {
-        // A torn slot would keep gc from running for as long as this process lives.
+        // Gives the slots back: a torn slot would block gc while this process lives.
         letGo(slots, &state)
         throw error
       }
@@ -54,8 +54,8 @@ package final class LeaseFile: Sendable {
     }
   }
 
-  /// The same for readers, which do without a lease on a full or read-only disk. Reading matters more there than
-  /// protection from a collection of what is dropped meanwhile.
+  /// Protects `held` for a reader. Returns an empty hold if the disk is full or read-only: there, reading matters more
+  /// than protection from a concurrent collection.
   package func holdWhereThereIsRoom(_ held: [LeaseSlot]) throws(BlobStorageError) -> Hold {
     do { return try hold(held) } catch {
       guard error.code == .noSpace || error.isRefusal else { throw error }
@@ -63,7 +63,7 @@ package final class LeaseFile: Sendable {
     }
   }
 
-  /// Releases them.
+  /// Releases the slots of a hold.
   package func release(_ hold: Hold) {
     guard !hold.slots.isEmpty else { return }
     state.withLock { state in letGo(hold.slots, &state) }
@@ -83,11 +83,11 @@ package final class LeaseFile: Sendable {
         Self.giveBack(slots, &state)
       }
     } catch {
-      // A slot that stays keeps some garbage until this process ends: safe, and gone by itself.
+      // A slot that stays is safe: it protects some garbage until this process ends.
     }
   }
 
-  /// Protects the writer's packs from `sequence` on until `endPut`: chunks without a version go there.
+  /// Protects the writer's packs from `sequence` on until `endPut`. Chunks that no version needs yet go there.
   package func beginPut(from sequence: UInt32) throws(BlobStorageError) -> UInt64 {
     try state.withLock { (state) throws(BlobStorageError) in
       state.nextPut += 1
@@ -101,28 +101,28 @@ package final class LeaseFile: Sendable {
     }
   }
 
-  /// The number of the last put that began.
+  /// The number of the last put that has begun.
   package var lastPut: UInt64 { state.withLock { $0.nextPut } }
 
-  /// Whether a put up to that number has not ended.
+  /// Whether any put up to that number is unfinished.
   package func hasPuts(upTo last: UInt64) -> Bool { state.withLock { $0.puts.keys.contains { $0 <= last } } }
 
-  /// Ends what `beginPut` began.
+  /// Ends the protection of `beginPut`.
   package func endPut(_ put: UInt64) {
     state.withLock { state in
       state.puts[put] = nil
       guard state.file != nil else { return }
-      // If it cannot be written, the packs stay protected until this process ends.
+      // If the write fails, the packs stay protected until this process ends.
       do throws(BlobStorageError) { try writeFirstSlot(&state) } catch {}
     }
   }
 
-  /// Gives the file up.
+  /// Removes the file and ends all protection.
   package func close() {
     state.withLock { state in
       guard let file = state.file else { return }
       state.file = nil
-      // What stays is removed by the next gc: its lock can be taken.
+      // If the file stays, the next gc removes it: its lock is free.
       files.discard(folder.entry(name))
       file.close()
     }
@@ -135,7 +135,7 @@ package final class LeaseFile: Sendable {
     let file = try OwnedFiles(folder: folder, files: files).create(name)
     state.file = file
     do throws(BlobStorageError) { try writeFirstSlot(&state) } catch {
-      // A first slot that is there in part would keep gc from everything.
+      // A partly written first slot would block gc.
       state.file = nil
       files.discard(folder.entry(name))
       file.close()
@@ -183,15 +183,15 @@ package final class LeaseFile: Sendable {
   }
 }
 
-/// What all living writers hold on to, as gc reads it.
+/// The slots of all living writers, as gc reads them.
 package struct Leases: Sendable {
   package var held: Set<LeaseSlot> = []
-  /// From which of a writer's packs on its unfinished puts have chunks.
+  /// For each writer, the first of its packs that may hold chunks of unfinished puts.
   package var firstPacks: [UInt64: UInt32] = [:]
 
-  /// Reads every lease, and removes those of the dead.
+  /// Reads every lease, and removes those of dead writers.
   ///
-  /// - Throws: what keeps a lease from being read: then gc must not remove anything.
+  /// - Throws: the error that prevents reading a lease: gc must then remove nothing.
   package static func read(
     folder: FilePath, files: any FileSystem, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) -> Leases {
@@ -201,7 +201,8 @@ package struct Leases: Sendable {
       guard let writer = Hex.integer(UInt64.self, name.prefix(16)) else { continue }
       try owned.visit(name) { (file, isDead) throws(BlobStorageError) in
         if isDead {
-          // A living writer's `.new` looks like it before it is locked: it holds nothing yet, and is made again.
+          // A living writer's `.new` looks dead before it is locked. It holds nothing yet, and the writer makes
+          // another.
           files.discard(folder.entry(name))
         } else if name.hasSuffix(".lease") {
           try leases.read(file, writer: writer, algorithm: algorithm)
@@ -214,7 +215,7 @@ package struct Leases: Sendable {
   private mutating func read(
     _ file: any File, writer: UInt64, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
-    // A slot that is being written while it is read can be torn; one that stays torn is damage.
+    // A slot can be torn if its writer writes it during the read. A slot that stays torn is damage.
     for attempt in 0..<4 {
       let byteCount = try file.status().byteCount
       let slotCount = Int(byteCount) / LeaseSlot.byteCount
@@ -239,7 +240,7 @@ package struct Leases: Sendable {
       path: file.path.string)
   }
 
-  /// False for a slot that does not match its checksum.
+  /// Adds a slot; false for a checksum mismatch or an unknown kind.
   private mutating func add(_ slot: UnsafeRawBufferPointer, writer: UInt64, algorithm: BlobDigest.Algorithm)
     -> Bool
   {

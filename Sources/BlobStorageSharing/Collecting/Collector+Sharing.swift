@@ -8,17 +8,17 @@ struct SharedRemoval: PackRemoval {
   let waiting: (Collections) throws(BlobStorageError) -> Void
 
   var condemned: Set<PackName> { store.backend.collections.condemned }
-  /// Until the round ends, no other machine can collect garbage either.
+  /// Small, because no other machine can collect garbage until the round ends.
   var recompressedByteCountMax: Int64 { 128 << 20 }
 
   func finishLast(_ collector: Collector) throws(BlobStorageError) { try collector.finishLast(store) }
 
   func rebase(_ collector: Collector) {
-    // One machine alone does not see what others are about to encode against a base.
+    // Does nothing: one machine does not see which bases other machines are about to encode against.
   }
 
   func addObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector) {
-    // Absent chunks do not count here: the collector marks again before it removes anything.
+    // Absent chunks are no obstacle yet: the collector marks again before it removes anything.
     collector.addMissing(rows, store.backend)
   }
 
@@ -29,14 +29,14 @@ struct SharedRemoval: PackRemoval {
 
 /// Collects garbage of a shared store. "Many machines" explains the order of the steps and why it is safe.
 ///
-/// The engine only collects and has its own state folder, so its catalog knows only published packs. Unpublished drops
-/// and copies of this machine may never be published. Until copying begins, its catalog treats condemned packs like
-/// others, so that the place of a chunk depends on the packs alone.
+/// The engine only collects and has its own state folder, so its catalog has only published packs. This machine's
+/// unpublished drops and copies may never be published. Until it begins to copy, its catalog treats condemned packs
+/// like others. So the place of a chunk depends on the packs alone.
 extension Collector {
-  /// The most packs to condemn at once, because one log entry names them all.
+  /// The most packs to condemn at once, because one log entry must name them all.
   private static let condemnedCountMax = 1 << 20
 
-  /// Extends the catalog, and finishes a killed collection.
+  /// Extends the catalog, and finishes a collection that was killed.
   func finishLast(_ store: SharedStore) throws(BlobStorageError) {
     let backend = store.backend
     try engine.extend()
@@ -57,7 +57,7 @@ extension Collector {
     for name in backend.lastListing?.leftovers ?? [] { try backend.objects.delete(SharedNames.pack(name)) }
   }
 
-  /// Reports packs that are neither listed nor removed as obstacles: their objects were deleted and may be needed.
+  /// Reports packs that are neither listed nor removed as obstacles: their objects were deleted, and may be needed.
   func addMissing(_ rows: [(number: UInt32, row: PackRow)], _ backend: RemoteBackend) {
     guard let listing = backend.lastListing else { return }
     let lost = rows.lazy.map(\.row).filter { row in
@@ -78,7 +78,8 @@ extension Collector {
       addAbsent()
       guard report.obstacles.isEmpty else { return }
     }
-    // Keep the number: under a new one a fenced collector could publish copies of forgotten records.
+    // An open put keeps the writer's number. Under a new number, a fenced collector could publish copies of forgotten
+    // records.
     let put = try engine.leases.beginPut(from: engine.writer.currentSequence)
     defer { engine.leases.endPut(put) }
     do throws(BlobStorageError) {
@@ -86,7 +87,7 @@ extension Collector {
       var wait = WriterWait(
         backend.collections, backend, own: engine.writer.writerID, canFence: canFence,
         fencePatienceSeconds: removal.store.remote.fencePatienceSeconds, time: engine.environment.time)
-      // Without conditional puts there is no other collector.
+      // Without conditional put there is no other collector.
       if canFence { try wait.yield(seconds: options.timeout.seconds, progress: progress) }
       try engine.writer.join()
       if canFence { try checkConditionalPuts(backend) }
@@ -102,7 +103,7 @@ extension Collector {
     let backend = removal.store.backend
     let log = try removal.store.log(of: engine)
     let collections = backend.collections
-    // Puts store again what is condemned. So condemn no more while a writer holds up what is.
+    // Puts store condemned chunks again. So condemn no more packs while a writer delays the removal of condemned ones.
     let isHeldUp = try isHeldUp(collections, backend)
     let names = planned.lazy.map(\.row.name).filter { !isHeldUp && !collections.removed.contains($0) }
     let (last, keptCount) = (backend.lastChange, removal.store.remote.keptChangeCount)
@@ -127,7 +128,7 @@ extension Collector {
     }
     backend.adopt(done)
     account(gone)
-    // Before their objects go: a machine that reads an older index needs their footers.
+    // Before the objects are deleted: a machine that reads an older index needs their footers.
     removal.store.keepIndex()
     for name in emptied.sorted() + ends { try backend.objects.delete(SharedNames.pack(name)) }
     for writer in fenced.sorted() { try backend.objects.delete(SharedNames.writer(writer)) }
@@ -136,7 +137,7 @@ extension Collector {
     try engine.extend()
   }
 
-  /// Whether a living writer has not acknowledged the last condemnation, whose packs are not removed yet.
+  /// Whether a living writer has not acknowledged the last condemnation, whose packs are not yet removed.
   private func isHeldUp(
     _ collections: Collections, _ backend: RemoteBackend
   ) throws(BlobStorageError) -> Bool {
@@ -148,7 +149,7 @@ extension Collector {
     }
   }
 
-  /// Tests again what a fence needs: the bucket may have moved behind another service, or the service was updated.
+  /// Tests conditional put again: the bucket may have moved behind another service, or the service was updated.
   ///
   /// - Throws: `invalidArgument` if the object store ignores `If-None-Match`.
   private func checkConditionalPuts(_ backend: RemoteBackend) throws(BlobStorageError) {
@@ -159,13 +160,13 @@ extension Collector {
         .notAStore, "The object `store` is missing in \(objects.place): restore it before you collect.",
         path: objects.place)
     }
-    // The same bytes: a service that stores them changes nothing.
+    // The same bytes, so that a service which ignores the condition changes nothing.
     let probe = ConditionalPutProbe(
       roundCount: 2, contenderCount: 4, isInline: engine.environment.worksInline)
     guard try objects.put(SharedNames.store, .bytes(header), ifAbsent: true) == .exists,
       try probe.run(on: objects, below: objects.trialFolder, number: number) == .holds
     else {
-      // A later collector deletes what an earlier one tries.
+      // The test may have failed because a later collector deleted its trial objects.
       let log = CollectionLog(objects, storeID: backend.storeID)
       guard try log.read(after: backend.collections).number == number else { throw Self.another }
       throw BlobStorageError(
@@ -175,7 +176,7 @@ extension Collector {
     }
   }
 
-  /// Copies live records out of condemned packs, and returns the packs that nothing needs any more.
+  /// Copies live records out of condemned packs, and returns the packs without live records.
   private func evacuated(_ mine: Collections) throws(BlobStorageError) -> [Candidate] {
     try markAnew()
     let rows = try engine.catalog.packRows()

@@ -13,9 +13,9 @@ extension SharedStore {
     // Lock before opening: two processes must not extend the collector's catalog at once.
     let lock = try CollectionLock(engine, waitSeconds: options.timeout.seconds, progress)
     defer { withExtendedLifetime(lock) {} }
-    // Publish first: other machines do not know unpublished drops.
+    // Publish first: the collector's catalog has no unpublished drops.
     if !options.isDryRun { try engine.writer.rollOver() }
-    // The collector's own catalog knows nothing of packs that were lost before it could read them.
+    // The collector's catalog lacks packs that were lost before it could read them.
     let lost = try losses().lostPacks
     if !lost.isEmpty {
       var report = GarbageCollectionReport()
@@ -33,10 +33,10 @@ extension SharedStore {
     return report
   }
 
-  /// Puts a log entry by which all machines treat lost packs, and damaged ones that were replaced, as removed. The
-  /// caller holds the collection lock.
+  /// Appends a log entry that makes all machines treat lost packs, and damaged packs that were replaced, as removed.
+  /// The caller holds the collection lock.
   ///
-  /// A late put of such a pack is a leftover, like one of any removed pack.
+  /// A late put of such a pack is a leftover, as for any removed pack.
   package func acceptLosses(_ engine: Engine, replaced: Set<PackName>) throws(BlobStorageError) {
     try checkCollects(engine)
     let known = try Set(catalogExtension.run(isFull: true).missing).union(replaced)
@@ -44,7 +44,7 @@ extension SharedStore {
       guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
       let log = try store.log(of: own)
       for _ in 0..<Self.attemptCountMax {
-        // It lists the gaps anew: a pack may have come back.
+        // List the gaps again, because a pack may have returned.
         let listing = try store.backend.publishedPacks()
         let lost = known.filter { replaced.contains($0) || listing.isMissing($0) }
           .filter { !listing.collections.removed.contains($0) }
@@ -126,12 +126,12 @@ extension SharedStore {
     }
   }
 
-  /// What recompression keeps on the disk of the packs under way: it reads them in another order than theirs.
+  /// The cache for the packs that recompression reads, because it does not read them in pack order.
   private static let recompressionCacheByteCount: Int64 = 256 << 20
 
-  /// Calls `body` with the engine that collects, which has a state folder of its own.
+  /// Calls `body` with a separate engine for collecting, which has its own state folder.
   ///
-  /// - Parameter recompresses: whether it will read more than what it copies.
+  /// - Parameter recompresses: whether the engine needs a cache for recompression.
   private func withCollector<T>(
     _ engine: Engine, recompresses: Bool = false, _ body: (Engine) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
@@ -158,14 +158,14 @@ extension SharedStore {
       for writer in options.fencedWriters.sorted() { try store.fence(writer, for: own) }
     }
     let removal = SharedRemoval(store: store) { [self] (collections) throws(BlobStorageError) in
-      // This process is also a writer, and acknowledges.
+      // This process is also a writer, and must acknowledge.
       backend.adopt(collections)
       try acknowledgeCondemnation(engine)
     }
     let removed = store.backend.collections.removed
     do throws(BlobStorageError) { return try own.collectGarbage(options, progress, by: removal) } catch {
       guard error.code == .packGone else { throw error }
-      // Another collector may have removed a pack that this one was reading: while it planned, or fenced while it copied.
+      // Another collector may have removed a pack that this one was reading, while it planned, or after it was fenced.
       try own.extend()
       if store.backend.collections.removed != removed { throw Collector.another }
       throw BlobStorageError(
@@ -173,10 +173,9 @@ extension SharedStore {
     }
   }
 
-  /// Ends a writer because its user says so, although it may live: it publishes nothing more, and no collector waits
-  /// for it.
+  /// Ends a writer at the user's request, even if it lives: it can publish nothing more, and no collector waits for it.
   ///
-  /// - Parameter text: its number, as messages name it.
+  /// - Parameter text: the writer's number, as messages show it.
   private func fence(_ text: String, for collector: Engine) throws(BlobStorageError) {
     guard try remote.maintainer() == nil else {
       throw BlobStorageError(
@@ -192,7 +191,7 @@ extension SharedStore {
         .invalidArgument,
         "No writer \(text) is registered in \(remote.objects.place): name one as gc does, with 16 digits.")
     }
-    // All that is removed by now was published.
+    // Extend first: all packs removed by now were published.
     try collector.extend()
     let published = try Membership.publishedSequences(
       remote.objects, storeID: backend.storeID, of: [writer])[writer]
@@ -215,8 +214,8 @@ extension SharedStore {
 }
 
 extension SharedStore {
-  /// Makes the catalog anew from the store's index: if it is new, or longer than this machine's limit, and there is an index
-  /// that is as new as what it knows of the log.
+  /// Rebuilds the catalog from the store's index, if the catalog is new or longer than this machine's limit. Requires
+  /// an index as new as the log entries that this machine has read.
   func adoptIndex() throws(BlobStorageError) {
     let isNew = try parts.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.meta(.nextChange) == 0
@@ -228,26 +227,26 @@ extension SharedStore {
     try parts.catalog.rebuild(because: nil)
   }
 
-  /// Half of the limit is for rows that no index has, the other half for parts of the index.
+  /// Half of the limit is for this machine's own rows, the other half for cached parts of the index.
   private var limitOfCatalog: Int64 { remote.configuration.catalogByteLimit / 2 }
 
-  /// Puts an index of all rows that a collector's catalog has, if that is longer than the limit and the newest index does not
-  /// serve any more.
+  /// Puts an index with all rows of a collector's catalog, if the catalog is longer than the limit and the newest index
+  /// is no longer useful.
   ///
-  /// A failure is logged: the index saves space and time, and nothing else depends on it.
+  /// Logs a failure: the index saves space and time, and nothing else depends on it.
   func keepIndex() {
     do throws(BlobStorageError) {
       guard backend.hasChanges, try parts.catalog.ownByteCount() > limitOfCatalog else { return }
       try catalogExtension.run()
       let newest = try backend.index.newest()
-      // One snapshot for all.
+      // Use one snapshot for all steps.
       let root = try parts.catalog.read { (transaction) throws(BlobStorageError) -> IndexRoot? in
         guard let now = try settledRoot(transaction) else { return nil }
         guard var known = newest, try serves(known, now, transaction) else {
           return try write(now, transaction)
         }
         if known.log == now.log { return nil }
-        // Its rows agree with what the log says now, too.
+        // The index's rows also agree with the newest log entry.
         known.log = now.log
         return known
       }
@@ -257,11 +256,11 @@ extension SharedStore {
     }
   }
 
-  /// The most changes that a machine reads one by one after an index.
+  /// The most changes after an index that a machine reads one by one.
   private static let changeCountMax: UInt32 = 4_096
 
-  /// Whether machines can go on with an index: no pack is gone that it knows, and the records that came since take half of
-  /// what such a machine has room for.
+  /// Whether machines can still use an index. All of its packs must still exist. The rows of later records must fit in
+  /// half of the room that a machine has for its own rows.
   private func serves(
     _ index: IndexRoot, _ now: IndexRoot, _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> Bool {
@@ -300,8 +299,8 @@ extension SharedStore {
     return try writer.finish()
   }
 
-  /// What the rows agree with; nil if a pack is not whole in the catalog, or is about to go, or if it does not agree with the
-  /// log.
+  /// A root for the catalog's rows. Nil if a pack is incomplete, damaged or condemned, or if the catalog does not agree
+  /// with the log.
   private func settledRoot(_ transaction: ReadTransaction) throws(BlobStorageError) -> IndexRoot? {
     let collections = backend.collections
     let nextChange = try transaction.meta(.nextChange)

@@ -4,7 +4,8 @@ import BlobStorage
 ///
 /// The wait is a courtesy: a writer that renews its registration meanwhile is never fenced.
 struct WriterWait {
-  /// Writers acknowledge at their own interval, so they get more time than another collection.
+  /// Multiplies the wait for writers. They acknowledge at their own interval, so they get more time than another
+  /// collection.
   private static let patience = 3.0
   /// The pause between listings of the acks.
   private static let pauseSeconds = 0.1...2.0
@@ -15,17 +16,17 @@ struct WriterWait {
   private let canFence: Bool
   private let fencePatienceSeconds: Double
   private let time: PassingTime
-  /// Writers that have neither acknowledged nor left, with their registrations when the wait began.
+  /// Writers that have neither acknowledged nor left, with their registrations from the beginning of the wait.
   private var waited: [UInt64: WriterRegistration?] = [:]
   private var fenced: Set<UInt64> = []
-  /// The collector that ``yield(seconds:progress:)`` has waited for in vain.
+  /// The collector for which ``yield(seconds:progress:)`` waited in vain.
   private var silent: [UInt64: WriterRegistration] = [:]
 
   /// - Parameters:
-  ///   - known: the log as of now.
+  ///   - known: the current state of the log.
   ///   - own: the collector's own number.
   ///   - canFence: whether the object store has conditional puts.
-  ///   - fencePatienceSeconds: seconds to wait before a writer is fenced.
+  ///   - fencePatienceSeconds: the seconds to wait before a writer is fenced.
   init(
     _ known: Collections, _ backend: RemoteBackend, own: UInt64, canFence: Bool, fencePatienceSeconds: Double,
     time: PassingTime
@@ -38,11 +39,12 @@ struct WriterWait {
     self.own = own
   }
 
-  /// Waits for the collector of an unfinished collection to finish, or to show no sign of life for so long.
+  /// Waits until the collector of an unfinished collection finishes or changes its registration, for `seconds` times
+  /// the patience.
   ///
-  /// To condemn meanwhile would end a collection that may take longer than the time between two.
+  /// Condemning meanwhile would end a collection that may take longer than the time between two.
   ///
-  /// - Throws: `busy` if it lives.
+  /// - Throws: `busy` if the collector lives, or if the wait is too short to fence it.
   mutating func yield(seconds: Double, progress: ProgressHandler) throws(BlobStorageError) {
     guard mine.isStanding, mine.collector != own, let before = try registration(mine.collector) else {
       return
@@ -64,7 +66,7 @@ struct WriterWait {
       .busy, "\(now.process.text) is collecting garbage: collect again when it has finished.")
   }
 
-  /// A shorter wait is too short to tell a silent writer from a living one.
+  /// Whether the wait is long enough to distinguish a silent writer from a living one.
   private func mayFence(after seconds: Double) -> Bool { seconds * Self.patience >= fencePatienceSeconds }
 
   private static func unanswered(_ writer: WriterRegistration) -> BlobStorageError {
@@ -81,15 +83,15 @@ struct WriterWait {
       withinSeconds: seconds * patience, pauseSeconds: pauseSeconds, failed: CancellationFlag.check, isOver)
   }
 
-  /// Waits, then fences silent writers. Returns all writers that are fenced, by any collector.
+  /// Waits, then fences silent writers. Returns all fenced writers, including those that other collectors fenced.
   ///
-  /// - Throws: `busy` when a writer lives and has not acknowledged.
+  /// - Throws: `busy` if a writer lives and has not acknowledged.
   mutating func run(
     _ condemned: Collections, seconds: Double, progress: ProgressHandler,
     _ waiting: (Collections) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Set<UInt64> {
     mine = condemned
-    // List fences after the condemnation: fences of packs removed by then mean nothing.
+    // List fences after the condemnation: fences of packs removed by then do not count.
     let fences = try backend.publishedPacks().fences
     for writer in try Membership.writers(backend.objects) where writer != own {
       if fences[writer] != nil {
@@ -109,7 +111,7 @@ struct WriterWait {
       // A writer that has left has published everything.
       let registered = waited.isEmpty ? [] : Set(try Membership.writers(backend.objects))
       waited = waited.filter { registered.contains($0.key) }
-      // The collector that was waited for has had its time.
+      // The collector that ``yield(seconds:progress:)`` waited for gets no more time.
       return waited.keys.allSatisfy { silent[$0] != nil }
     }
     try fenceTheSilent(after: seconds)
@@ -153,7 +155,8 @@ struct WriterWait {
     }
   }
 
-  /// The registration of a writer. One that cannot be read stands for a writer, too: a later build may renew it.
+  /// The registration of a writer; nil if it has left. An unreadable one counts as a writer, because a later build may
+  /// renew it.
   private func registration(_ writer: UInt64) throws(BlobStorageError) -> WriterRegistration? {
     do throws(BlobStorageError) {
       return try Membership.registration(of: writer, backend.objects, storeID: backend.storeID)

@@ -2,15 +2,15 @@ import BlobStorage
 import Logging
 import Synchronization
 
-/// Extends the catalog by packs that other machines published, and takes out packs that a collector removed.
+/// Extends the catalog by packs that other machines published, and removes packs that a collector removed.
 ///
 /// It reads the changes since the last run, or lists all packs, and fetches the footers of new ones. One thread of a
-/// process does it at a time. A thread that waited for a run that began after its own call returns that run's result.
+/// process runs at a time. A thread that waited for a run which began after its own call returns that run's result.
 package final class CatalogExtension: Sendable {
   private struct Turns: Sendable {
     var begunCount = 0
     var waitingCount = 0
-    /// The last run that ended, and what it missed. Cancelling one waiting thread does not cancel the others.
+    /// The last finished run, and the missing packs it found. Cancelling one waiting thread does not cancel the others.
     var last: (number: Int, isFull: Bool, missing: Result<[PackName], BlobStorageError>)?
   }
 
@@ -18,12 +18,12 @@ package final class CatalogExtension: Sendable {
   private struct Known {
     /// Published packs whose records are all in the catalog.
     var complete: Set<PackName> = []
-    /// Published packs that were applied in part.
+    /// Published packs whose records are applied in part.
     var partial: Set<PackName> = []
     var unpublished: Set<PackName> = []
     /// Published packs that an earlier listing lacked.
     var lost: Set<PackName> = []
-    /// Packs that were published after the last change that it has.
+    /// Published packs that the catalog got since its packs last agreed with the log.
     var recent: Set<PackName> = []
     /// The last change whose packs the catalog has; nil if it needs a listing.
     var lastChange: UInt32?
@@ -31,17 +31,17 @@ package final class CatalogExtension: Sendable {
     var state: State
   }
 
-  /// What the catalog had when all its packs were settled.
+  /// The state of a catalog whose packs are all settled.
   private struct Settled {
     /// The last change whose packs it has.
     var lastChange: UInt32
-    /// The last entry of the log that its packs agree with.
+    /// The last log entry that its packs agree with.
     var log: UInt32
     var nextPack: UInt64
     var state: State
   }
 
-  /// The state of the catalog. It changes when packs come or go.
+  /// Identifies the catalog's packs. Changes when packs come or go.
   private struct State: Hashable, Sendable {
     var generation: String?
     var epoch: UInt64
@@ -55,7 +55,7 @@ package final class CatalogExtension: Sendable {
   private let time: PassingTime
   private let turn = Turn()
   private let turns = Mutex(Turns())
-  /// The last run that changed nothing: its state and when it began.
+  /// The last run that changed nothing: the catalog's state, and when the run began.
   private let quiet = Mutex<(state: State, begin: Double)?>(nil)
   private let knowsFenced = Atomic(false)
   private let toldMissing = Mutex<Set<PackName>>([])
@@ -73,10 +73,10 @@ package final class CatalogExtension: Sendable {
   /// Extends the catalog, or waits for a thread that does. Afterwards the catalog has all packs published before the
   /// call, and none that was removed before.
   ///
-  /// - Parameter isFull: whether to list all packs, which also shows those that are lost or that no change names.
+  /// - Parameter isFull: whether to list all packs, which also reveals lost packs and packs that no change names.
   /// - Throws: `cancelled` also while another thread runs.
-  /// - Complexity: one listing if nothing has changed. A get for each change, and one to three requests for each new pack,
-  ///   several at once. If it lists all packs, also one listing for each 1,000.
+  /// - Complexity: one listing if nothing has changed. Otherwise a get for each change, and one to three requests for
+  ///   each new pack, several at once. If it lists all packs, also one listing for each 1,000.
   @discardableResult
   package func run(isFull: Bool = false) throws(BlobStorageError) -> ExtensionReport {
     let asked = turns.withLock { turns in
@@ -101,9 +101,10 @@ package final class CatalogExtension: Sendable {
   /// The number of callers in ``run()``.
   package var waitingCount: Int { turns.withLock { $0.waitingCount } }
 
-  /// Extends the catalog because a read misses something.
+  /// Extends the catalog because a read lacks data.
   ///
-  /// - Returns: false without a run if the last one, a moment ago, changed nothing. Looking again is useless.
+  /// - Returns: false without a run if the last run, a moment ago, changed nothing. Another run would find nothing
+  ///   either.
   package func runForMissing() throws(BlobStorageError) -> Bool {
     let state = try catalog.read { (transaction) throws(BlobStorageError) in try catalogState(transaction) }
     let isQuiet = quiet.withLock { quiet in
@@ -114,13 +115,13 @@ package final class CatalogExtension: Sendable {
     return true
   }
 
-  /// Short, so that a user who restores the missing data from another machine sees it soon.
+  /// Short, so that a user who restores the missing data from another machine soon sees it.
   private static let quietSeconds = 5.0
 
-  /// Lists all packs if the last run did not: a pack may be there that no change names yet. Rebuilds the catalog if packs
-  /// were taken out of it since it was built: other packs may have copies of their chunks.
+  /// Lists all packs if the last run did not, because a pack that no change names yet may exist. Rebuilds the catalog
+  /// if packs were removed since it was built: other packs may have copies of their chunks.
   ///
-  /// - Returns: whether the catalog has more, or this thread or another one has rebuilt it.
+  /// - Returns: whether the catalog has new packs, or this thread or another one has rebuilt it.
   package func completeCatalog() throws(BlobStorageError) -> Bool {
     let generation = catalog.generation
     try turn.acquire()
@@ -139,14 +140,14 @@ package final class CatalogExtension: Sendable {
   private func runInTurn(isFull: Bool = false) throws(BlobStorageError) -> ExtensionReport {
     var report = ExtensionReport()
     for attempt in 0..<Self.attemptCountMax {
-      // A pack that a change names may be lost.
+      // From the third attempt on, list all packs: one that a change names may be lost.
       if try runOnce(&report, isFull: isFull || attempt > 1) { return report }
     }
     throw BlobStorageError(
       .busy, "Listed packs kept disappearing: try again, and verify the store.")
   }
 
-  /// Returns false if listed packs have gone: copies of their records may be in packs that the listing lacks.
+  /// Returns false if listed packs are gone: packs that the listing lacks may have copies of their records.
   private func runOnce(_ report: inout ExtensionReport, isFull: Bool) throws(BlobStorageError) -> Bool {
     let begin = time.now()
     let settled = isFull ? nil : try settled()
@@ -156,8 +157,8 @@ package final class CatalogExtension: Sendable {
       if let news, let isDone = try applyNews(news, settled, &report, begin) { return isDone }
     }
     let known = try known()
-    // List the spool first: a pack that left it before was published, so the listing has it. `settled` has found it empty
-    // before it asked for news.
+    // List the spool first. A pack that left it before was published, so the listing has it. `settled` has found it
+    // empty before it read the changes.
     let local = Set(try backend.localPackNames().live)
     let published = known.complete.union(known.partial).subtracting(local)
     var listing = try look(known, isFull: isFull, settled.map { ($0, news) })
@@ -165,7 +166,7 @@ package final class CatalogExtension: Sendable {
       listing.packs[name] != nil || listing.collections.removed.contains(name) || listing.isFenced(name)
     }
     if listing.isPartial, !known.recent.allSatisfy(isNamed) {
-      // Changes have named them: the bucket was brought back from an older copy.
+      // Changes have named the missing ones: the bucket was restored from an older copy.
       listing = try backend.publishedPacks()
     }
     if !listing.isComplete(for: published.subtracting(known.lost)) {
@@ -177,21 +178,21 @@ package final class CatalogExtension: Sendable {
     report.missing = lost.union(listing.missing).sorted()
     tell(report.missing)
     let listed = Set(listing.packs.keys)
-    // The listing has the packs with copies of their live records.
+    // The listing has the packs with the copies of their live records.
     let gone = known.complete.union(known.partial).filter {
       listing.collections.removed.contains($0) || listing.isFenced($0)
     }
     let isFenced = { [listing] (name: PackName) in listing.isFenced(name) }
     knowsFenced.store(known.unpublished.contains(where: isFenced), ordering: .relaxed)
-    // Retire and mark before applying, so that new packs replace the places of retired and lost ones.
+    // Retire and mark before applying, so that records of new packs replace those of retired and lost ones.
     try retire(gone)
     try mark(lost, insteadOf: known.lost)
-    // Includes packs that were applied in part, and packs whose process published them without recording it.
+    // Includes packs that were applied in part, and packs whose process died between publishing and recording.
     var incomplete = listed.subtracting(known.complete).subtracting(local)
     if listing.isPartial { incomplete.formUnion(known.partial.subtracting(gone).subtracting(local)) }
     let (applied, strays, addedCount) = try apply(incomplete)
     if !strays.isEmpty {
-      // Gaps before a pack of another store are none.
+      // The gap before a pack of another store is not a gap.
       backend.ignore(strays)
       return false
     }
@@ -206,7 +207,7 @@ package final class CatalogExtension: Sendable {
     return true
   }
 
-  /// What the catalog had when all its packs were settled; nil if that has changed.
+  /// The catalog's settled state; nil if packs came or went since, or are not settled.
   private func settled() throws(BlobStorageError) -> Settled? {
     let settled = try catalog.read { (transaction) throws(BlobStorageError) -> Settled? in
       let (next, log) = (try transaction.meta(.nextChange), try transaction.meta(.settledLog))
@@ -218,15 +219,15 @@ package final class CatalogExtension: Sendable {
         lastChange: UInt32(clamping: next - 1), log: UInt32(clamping: log - 1), nextPack: nextPack,
         state: try catalogState(transaction))
     }
-    // What is in the spool is not settled, whatever the catalog knows.
+    // Packs in the spool are not settled, whatever the catalog says.
     guard let settled, try backend.localPackNames().live.isEmpty else { return nil }
     return settled
   }
 
-  /// Applies the packs that changes name, without a look at all packs that the catalog has.
+  /// Applies the packs that changes name, without examining all packs of the catalog.
   ///
   /// - Returns: nil if that does not suffice, because packs were removed, condemned or fenced, or another process has
-  ///   begun to apply these; and like ``runOnce(_:isFull:)``.
+  ///   begun to apply these packs. Else the result of ``runOnce(_:isFull:)``.
   private func applyNews(
     _ news: StoreListing, _ settled: Settled, _ report: inout ExtensionReport, _ begin: Double
   ) throws(BlobStorageError) -> Bool? {
@@ -264,13 +265,13 @@ package final class CatalogExtension: Sendable {
     quiet.withLock { $0 = state == before ? (state: state, begin: begin) : nil }
   }
 
-  /// What has changed since the catalog was extended last, or all packs.
+  /// Reads the changes since the catalog was last extended, or lists all packs.
   ///
-  /// - Parameter asked: the news since an earlier look at the catalog, if there were any.
+  /// - Parameter asked: the result of an earlier look at the changes, if any.
   private func look(
     _ known: Known, isFull: Bool, _ asked: (settled: Settled, news: StoreListing?)?
   ) throws(BlobStorageError) -> StoreListing {
-    // Only a listing of all shows that a lost pack is there again.
+    // Only a full listing shows that a lost pack has returned.
     guard !isFull, known.lost.isEmpty, let last = known.lastChange else {
       return try backend.publishedPacks()
     }
@@ -285,11 +286,11 @@ package final class CatalogExtension: Sendable {
     return try backend.publishedPacks()
   }
 
-  /// Records which changes the catalog has, and which entry of the log its packs agree with.
+  /// Records the last change whose packs the catalog has, and the log entry that its packs agree with.
   ///
-  /// Another process may have rebuilt it meanwhile, or added packs that its own, older view of the log has.
+  /// Another process may have rebuilt the catalog meanwhile, or added packs by its own, older view of the log.
   ///
-  /// - Parameter nextPack: what the catalog says if only this run has added packs since `before`.
+  /// - Parameter nextPack: the catalog's value if only this run has added packs since `before`.
   private func setSettled(
     _ listing: StoreListing, _ before: State, nextPack: UInt64
   ) throws(BlobStorageError) {
@@ -313,8 +314,8 @@ package final class CatalogExtension: Sendable {
     }
   }
 
-  /// Whether the last run found packs of this machine that a fence keeps from being published. Collectors did not wait
-  /// for them, so chunks they need may be gone.
+  /// Whether the last run found packs of this machine that a fence excludes. Collectors did not wait for them, so
+  /// chunks that they need may be gone.
   package var hasFencedPacks: Bool { knowsFenced.load(ordering: .relaxed) }
 
   private func catalogState(_ transaction: ReadTransaction) throws(BlobStorageError) -> State {
@@ -352,8 +353,8 @@ package final class CatalogExtension: Sendable {
     }
   }
 
-  /// Applies packs to the catalog. Returns those that still existed, those of other stores, and how many the catalog has
-  /// more.
+  /// Applies packs to the catalog. Returns the packs that still existed, those of other stores, and the number of packs
+  /// added to the catalog.
   private func apply(
     _ names: Set<PackName>
   ) throws(BlobStorageError) -> (applied: Set<PackName>, strays: Set<PackName>, addedCount: UInt64) {
@@ -367,7 +368,7 @@ package final class CatalogExtension: Sendable {
       }
     }
     try intake.finish()
-    // Chunks may have moved, and chunks that were missing may exist.
+    // Chunks may have moved, and missing chunks may now exist.
     try catalog.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
     return (intake.applied, intake.strays, intake.addedCount)
   }
@@ -389,7 +390,7 @@ package final class CatalogExtension: Sendable {
         .catalogDamaged, "Pack \(lost) is in the catalog, but neither in the spool nor published."))
   }
 
-  /// Marks lost packs, so that new puts store their chunks again, and unmarks packs that are listed again.
+  /// Marks lost packs, so that new puts store their chunks again. Unmarks packs that are listed again.
   private func mark(_ lost: Set<PackName>, insteadOf known: Set<PackName>) throws(BlobStorageError) {
     let changed = lost.symmetricDifference(known)
     guard !changed.isEmpty else { return }
@@ -397,7 +398,7 @@ package final class CatalogExtension: Sendable {
       for name in changed {
         try transaction.updatePack(name) { row in
           row.isLost = lost.contains(name)
-          // A rebuild while the pack was lost has condemned it.
+          // A rebuild condemned the pack while it was lost.
           if !row.isLost, row.state == .condemned, backend.isCountedOn(name) { row.state = .live }
         }
       }
@@ -419,7 +420,7 @@ package final class CatalogExtension: Sendable {
 
   /// Retracts the records of retired packs from the catalog.
   private func remove(_ names: Set<PackName>) throws(BlobStorageError) {
-    // To take rows out one by one would fetch most of the index; a newer one lacks them already.
+    // Removing rows one by one would fetch most of the index. A newer index already lacks them.
     if let known = try catalog.indexRoot(), let newest = try backend.findIndex(),
       newest.run != known.run,
       newest.log >= backend.collections.number
@@ -439,7 +440,7 @@ package final class CatalogExtension: Sendable {
         try retraction.run(file)
       } catch {
         guard error.code == .packGone || error.code == .corrupted else { throw error }
-        // Without its footer the records to remove are unknown.
+        // Without the footer, the records to remove are unknown.
         if try catalog.indexRoot() != nil { backend.leaveIndex() }
         try catalog.rebuild(because: error)
         break
@@ -449,7 +450,8 @@ package final class CatalogExtension: Sendable {
     try packs.forget { (name) in names.contains(name) }
   }
 
-  /// Rebuilds the catalog if it still hides versions that only packs hid which do not count: all machines see the same.
+  /// Rebuilds the catalog if it hides versions whose tombstones were only in packs that no longer count. So all
+  /// machines see the same versions.
   private func showAgain() throws(BlobStorageError) {
     let count = try catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.meta(.orphanedMasks)

@@ -1,36 +1,36 @@
 import BlobStorage
 import Logging
 
-/// Applies published packs to a catalog that is in use. Several processes may apply the same packs at once: idempotent.
+/// Applies published packs to a catalog in use. Idempotent: several processes may apply the same packs at once.
 ///
-/// It applies the records of many packs as one group. Chunks that have neither a base nor a frame go first, in the order
-/// of their digests, so that neighbours in the tree are written together. Their result does not depend on order or
-/// repetition. The other records follow in pack order, and advance the applied length in each pack's row.
+/// It applies the records of many packs as one group. First come chunks with neither base nor frame, in digest order,
+/// so that neighbours in the tree are written together. Order and repetition do not change their result. The other
+/// records follow in pack order, and advance the applied length in each pack's row.
 ///
-/// A pack's row is marked published with its first record, and sealed with its last. A row that is only published was
-/// applied in part, and a later run continues it.
+/// The first record marks a pack's row as published, and the last as sealed. A row that is only published was applied
+/// in part, and a later run continues it.
 struct PublishedIntake {
   /// Packs whose records are all in the catalog.
   private(set) var applied: Set<PackName> = []
-  /// Packs of other stores, which are left alone.
+  /// Packs of other stores, which are not applied.
   private(set) var strays: Set<PackName> = []
-  /// How many packs the catalog has more.
+  /// The number of packs added to the catalog.
   private(set) var addedCount: UInt64 = 0
 
   private let builder: CatalogBuilder
   private let catalog: Catalog
   /// The most records in a group: some tens of megabytes.
   private let recordCountMax: Int
-  /// The chunks that one transaction applies. Larger transactions are not faster and take more memory: the pages that a
-  /// transaction replaces exist twice until the next but one.
+  /// The number of chunks in one transaction. Larger transactions are not faster and take more memory: replaced pages
+  /// exist twice until the next transaction but one.
   private let chunkCountOfBatch: Int
   private let afterGroup: () throws(BlobStorageError) -> Void
   private var packs: [Pack] = []
   private var chunks: [Chunk] = []
   private var recordCount = 0
-  /// The generation of the catalog that got the packs so far.
+  /// The generation of the catalog that received the packs so far.
   private var generation: String?
-  /// Whether the catalog was replaced or lost packs meanwhile. The next run applies the rest.
+  /// Whether the catalog was replaced or lost packs meanwhile. The next run then applies the rest.
   private var isOutdated = false
 
   /// A pack of the group, with the records to apply in pack order.
@@ -40,14 +40,14 @@ struct PublishedIntake {
     /// Whether the group before applied some of its records.
     var isBegun = false
     var records: [(ordinal: Int, record: PackRecord)] = []
-    /// The end of the last record that was read, and the number of records up to there.
+    /// The end of the last record read, and the number of records so far.
     var endOffset: Int64 = 0
     var recordCount = 0
-    /// Set when the whole pack was read.
+    /// Set once the whole pack was read.
     var outcome: PackScanner.Outcome?
   }
 
-  /// A chunk with a record of its own, and without a base. It takes half the memory of its record, and a group has many.
+  /// A chunk with its own record and without a base. It takes half the memory of its record, and a group has many.
   private struct Chunk {
     let features: SIMD3<UInt32>?
     let codecNumber: UInt8
@@ -91,7 +91,7 @@ struct PublishedIntake {
 
   /// Reads a pack into the group, and applies the group when it is full.
   ///
-  /// - Throws: also `packGone`; then the group drops the pack.
+  /// - Throws: also `packGone`; the group then drops the pack.
   mutating func add(_ name: PackName, _ file: any File) throws(BlobStorageError) {
     guard !isOutdated else { return }
     let scanner = try PackScanner(file: file, name: name, codecs: builder.codecs, store: builder.store)
@@ -115,7 +115,7 @@ struct PublishedIntake {
     do throws(BlobStorageError) {
       let outcome = try scanner.scan { (record) throws(BlobStorageError) in
         guard !isOutdated else { return }
-        // Never split a commit: it becomes visible as a whole.
+        // Never split a commit, because it must become visible as a whole.
         if recordCount >= recordCountMax, packs.last?.records.last?.record.continues != true {
           try applyGroup()
         }
@@ -160,7 +160,7 @@ struct PublishedIntake {
     isOutdated = !isWhole
     applied.formUnion(packs.lazy.filter { $0.outcome != nil }.map(\.header.name))
     if isOutdated { applied.subtract(packs.lazy.map(\.header.name)) }
-    // The pack that is being read continues in the next group.
+    // The current pack continues in the next group.
     packs = packs.last.flatMap { $0.outcome == nil ? [$0] : nil } ?? []
     if !packs.isEmpty {
       packs[0].isBegun = true
@@ -182,12 +182,12 @@ struct PublishedIntake {
         guard !pack.isBegun else { return (false, now, added) }
         var row = PackRow(name: pack.header.name, created: pack.header.created)
         row.durableByteCount = pack.byteCount
-        // Condemn it at once, or a put could rely on it first.
+        // Condemn it at once, before a put can rely on it.
         if !builder.backend.isCountedOn(pack.header.name) { row.state = .condemned }
         _ = try transaction.addPack(row)
         added += 1
       }
-      // Chunks that were missing exist now, or will soon.
+      // Missing chunks exist now, or soon will.
       try transaction.bumpEpoch()
       return (now == before || !packs.contains(where: \.isBegun), now, added)
     }
@@ -231,7 +231,7 @@ struct PublishedIntake {
     return true
   }
 
-  /// Applies the records that need their order, and advances each pack's applied length.
+  /// Applies the records that depend on order, and advances each pack's applied length.
   private func applyRecords() throws(BlobStorageError) -> Bool {
     var next = (pack: 0, record: 0)
     while next.pack < packs.count {
@@ -287,7 +287,7 @@ struct PublishedIntake {
     row.isDamaged = !outcome.gaps.isEmpty
   }
 
-  /// Whether a file has an undamaged header of another store, whatever its name and format version.
+  /// Whether a file has an intact header of another store, whatever its name and format version.
   private func isStray(_ file: any File) throws(BlobStorageError) -> Bool {
     let bytes = try file.bytesThere(at: 0, PackHeader.byteCount)
     return bytes.count == PackHeader.byteCount && bytes.starts(with: PackHeader.magic)
@@ -295,8 +295,8 @@ struct PublishedIntake {
       && !bytes.dropFirst(16).prefix(16).elementsEqual(builder.store.storeID)
   }
 
-  /// Adds a damaged row for a pack with an unreadable header, or one of a later build. It stops collections, because
-  /// refs may be in it.
+  /// Adds a damaged row for a pack with an unreadable header, or of a later build. The row blocks collections, because
+  /// the pack may have refs.
   private mutating func addUnreadable(
     _ name: PackName, _ error: BlobStorageError, _ byteCount: Int64
   ) throws(BlobStorageError) {

@@ -1,7 +1,7 @@
 import BlobStorage
 
 extension Catalog {
-  /// The index that the catalog in use relies on; nil if it has all rows itself.
+  /// The root of the index that the current catalog relies on; nil if the catalog has all rows itself.
   package func indexRoot() throws(BlobStorageError) -> IndexRoot? {
     guard let root = try outerRoot() else { return nil }
     return try IndexRoot(root)
@@ -9,7 +9,7 @@ extension Catalog {
 }
 
 extension ReadTransaction {
-  /// Whether the catalog has each pack that the rows of an index know.
+  /// Whether the catalog has every pack that an index knows.
   func hasPacks(of index: RowIndex) throws(BlobStorageError) -> Bool {
     var walk = try index.walk(.packNumbers, from: UnsafeRawBufferPointer(start: nil, count: 0))
     while let row = walk.row {
@@ -21,9 +21,9 @@ extension ReadTransaction {
 }
 
 extension WriteTransaction {
-  /// Takes over the rows of an index that each catalog has itself.
+  /// Copies those rows of an index that each catalog has itself.
   ///
-  /// - Throws: `catalogDamaged` for numbers that cannot go on.
+  /// - Throws: `catalogDamaged` for numbers that are too high to continue from.
   func adopt(_ index: RowIndex, clock: WallClock) throws(BlobStorageError) {
     let chance = try meta(.nextPack)
     for table in Table.allCases where table.isCopied {
@@ -34,14 +34,14 @@ extension WriteTransaction {
       }
     }
     try checkAdopted(clock)
-    // Numbers of packs that come now differ from those of another catalog with the same index, so that an old number finds
-    // no pack.
+    // Offset the numbers of new packs, so that they differ from those of another catalog with the same index. Then an
+    // old number finds no pack.
     let next = try meta(.nextPack) + chance % (1 << 16)
     if try meta(.settledPack) == meta(.nextPack) { try setMeta(.settledPack, next) }
     try setMeta(.nextPack, next)
   }
 
-  /// Single values that say something of the packs; the others are about the machine that wrote the index.
+  /// The single values about packs. The others describe the machine that wrote the index.
   private static let adopted: [Meta] = [
     .epoch, .nextPack, .nextKey, .lacksCopies, .orphanedMasks, .nextChange, .unsettledPacks, .settledLog,
     .settledPack, .hasSuspects, .clock,

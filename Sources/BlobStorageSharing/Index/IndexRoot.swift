@@ -1,38 +1,39 @@
 import BlobStorage
 
-/// The root of an index: where its rows are, and what they agree with. Format.md, "The index".
+/// The root of an index: the places of its rows, and the log entry and change that they agree with. Format.md, "The
+/// index".
 package struct IndexRoot: Hashable, Sendable {
   private static let magic = Array("BLOBINDX".utf8)
   private static let layoutByteCountMax = 64
   private static let checksumByteCount = 4
   package static let filterLineByteCount = 64
-  /// A part is an object that one put can store, and one file of a cache can hold.
+  /// The longest part: one put can store it, and one cache file can hold it.
   package static let partByteCountMax: Int64 = 512 << 20
   private static let partCountMax = 1 << 20
   private static let heightMax = 8
   private static let rowCountMax: UInt64 = 1 << 48
 
   package var storeID: [UInt8]
-  /// The layout of the catalog that has its rows: `CatalogState.layout`.
+  /// The layout of the catalog that wrote the rows: `CatalogState.layout`.
   package var layout: String
   /// The last entry of the log and the last change that the rows agree with.
   package var log: UInt32
   package var change: UInt32
-  /// Under which number its parts are found.
+  /// The run, which names its parts.
   package var run: UInt64
   package var partByteCounts: [Int64] = []
-  /// Where the topmost block lies.
+  /// The place of the topmost block.
   package var top = RunPlace(part: 0, offset: 0, byteCount: 0)
-  /// Levels of blocks above those that hold the rows.
+  /// The number of levels above the blocks with the rows.
   package var height: UInt8 = 0
   package var rowCount: UInt64 = 0
-  /// Records of all packs that the rows agree with.
+  /// The number of records in all packs that the rows agree with.
   package var recordCount: UInt64
-  /// The part that is the filter, and the lines of that.
+  /// The part with the filter, and the filter's number of lines.
   package var filterPart: UInt32 = 0
   package var filterLineCount: UInt64 = 0
 
-  /// A root whose parts are still to be described.
+  /// Creates a root without parts.
   package init(
     storeID: [UInt8], layout: String, log: UInt32, change: UInt32, recordCount: UInt64, run: UInt64
   ) {
@@ -104,14 +105,14 @@ package struct IndexRoot: Hashable, Sendable {
     return writer.bytes
   }
 
-  /// The bytes of all parts.
+  /// The length of all parts together.
   package var byteCount: Int64 { partByteCounts.reduce(0, +) }
 
-  /// The name of a part, in the form of a pack's.
+  /// The name of a part, in the form of a pack name.
   package func partName(_ part: Int) -> PackName { PackName(writer: run, sequence: UInt32(part) + 1) }
 }
 
-/// Where a block of a run lies: in which of its parts, and which bytes of that.
+/// The place of a block: its part, and the range in that part.
 package struct RunPlace: Hashable, Sendable {
   package static let byteCount = 16
 

@@ -1,10 +1,10 @@
 import BlobStorage
 
-/// Which keys a run cannot have: a Bloom filter whose bits for a key lie in one line of 64 bytes, the last four of which
+/// Shows which keys a run lacks. A Bloom filter: the bits of a key lie in one line of 64 bytes, whose last four bytes
 /// are its checksum.
 ///
 /// Source: Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", 2007. With 10 bits for each key
-/// and 7 bits set, about one key in 80 that is not there is looked up in vain.
+/// and 7 bits set, about one in 80 lookups of absent keys is not filtered out.
 package enum RowFilter {
   private static let bitCountOfLine = UInt64(IndexRoot.filterLineByteCount - RunBlock.checksumByteCount) * 8
   private static let setCount = 7

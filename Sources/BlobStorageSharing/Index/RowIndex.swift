@@ -1,15 +1,15 @@
 import BlobStorage
 
-/// The index of a shared store, of whose rows this machine keeps what it uses.
+/// The index of a shared store. This machine caches the rows that it uses.
 package final class RowIndex: OuterRows {
-  /// Where the rows are.
+  /// The places of the rows.
   let place: IndexRoot
   private let run: RowRun
   private let onDistrust: @Sendable (IndexRoot) -> Void
 
   /// - Parameters:
-  ///   - open: opens a part, whose length is known.
-  ///   - distrust: makes sure that the index does not count from then on.
+  ///   - open: opens a part of known length.
+  ///   - distrust: keeps later catalogs from relying on the index.
   package init(
     _ place: IndexRoot, open: @Sendable (PackName, Int64) -> any File,
     distrust: @escaping @Sendable (IndexRoot) -> Void
@@ -40,7 +40,7 @@ package final class RowIndex: OuterRows {
     }
   }
 
-  /// The rows of one table in a run.
+  /// Iterates over the rows of one table of a run.
   private struct Steps: RowSteps {
     var walk: RowRun.Walk
     let table: UInt8
@@ -55,7 +55,7 @@ package final class RowIndex: OuterRows {
 }
 
 extension Table {
-  /// Whether rows are looked up that may not be there: then a filter saves a request.
+  /// Whether lookups often ask for absent rows, so that a filter saves requests.
   var isFiltered: Bool {
     switch self {
     case .chunks, .manifests, .names, .bases: true

@@ -1,15 +1,15 @@
 import BlobStorage
 import Synchronization
 
-/// Rows of the catalog that lie in objects, in byte order of their keys. Blocks of rows are the leaves of a tree.
+/// The rows of an index, in byte order of their keys. Blocks of rows are the leaves of a tree.
 final class RowRun: Sendable {
   let root: IndexRoot
   private let parts: [any File]
   private let blocks = Mutex<[RunPlace: RunBlock]>([:])
   private let hasFailed = Atomic<Bool>(false)
-  /// Whether a read has found damage, or an object that has gone.
+  /// Whether a read found damage, or an object that is gone.
   var isDamaged: Bool { hasFailed.load(ordering: .relaxed) }
-  /// Blocks in memory, of 16 KiB each.
+  /// The most blocks in memory, of 16 KiB each.
   private static let blockCountMax = 1_024
 
   init(_ root: IndexRoot, _ open: (PackName, Int64) -> any File) {
@@ -29,8 +29,8 @@ final class RowRun: Sendable {
     return BlobStorageError(.catalogDamaged, "The store's index cannot be used: \(reason)")
   }
 
-  /// What `decode` makes of bytes of a part, fetched once more if they are damaged. Where an object has gone or is damaged,
-  /// the catalog has to be made anew.
+  /// Reads and decodes bytes of a part, and fetches them once more if they are damaged. If the object is gone or
+  /// damaged, throws `catalogDamaged`: the catalog must be rebuilt.
   private func read<T>(
     _ place: RunPlace, _ decode: ([UInt8]) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
@@ -60,7 +60,7 @@ final class RowRun: Sendable {
     return block
   }
 
-  /// Whether the run may have a row with this key. It reads one line of the filter.
+  /// Whether the run may have a row with this key. Reads one line of the filter.
   func mayHave(_ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
     let (line, bits) = RowFilter.place(key, lineCount: Int(root.filterLineCount))
     let place = RunPlace(
@@ -74,22 +74,22 @@ final class RowRun: Sendable {
     }
   }
 
-  /// The row with this key, and the block that keeps its bytes; nil when the run has none.
+  /// Finds the row with this key, and the block that owns its bytes; nil if there is none.
   func row(_ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> (row: RunBlock.Row, block: RunBlock)? {
     let walk = try Walk(self, from: key)
     guard let row = walk.row, SortedRows.order(row.key, key) == 0 else { return nil }
     return (row, walk.leaf)
   }
 
-  /// Goes through the rows from a key on.
+  /// Iterates over the rows from a key on.
   struct Walk {
     private let run: RowRun
     private var path: [(block: RunBlock, index: Int)] = []
 
-    /// The block of the row that it has come to.
+    /// The block of the current row.
     var leaf: RunBlock { path[path.count - 1].block }
 
-    /// Nil at the end. Its bytes live as long as ``leaf``.
+    /// The current row; nil at the end. Its bytes live as long as ``leaf``.
     var row: RunBlock.Row? {
       let (block, index) = path[path.count - 1]
       return index < block.count ? block[index] : nil
@@ -99,7 +99,7 @@ final class RowRun: Sendable {
       self.run = run
       var block = try run.block(run.root.top)
       for _ in 0..<run.root.height {
-        // The last child that does not begin behind `start`.
+        // The last child that does not begin after `start`.
         var index = block.index(notBelow: start)
         if index == block.count || SortedRows.order(block[index].key, start) > 0 { index = max(0, index - 1) }
         path.append((block, index))
@@ -113,7 +113,7 @@ final class RowRun: Sendable {
       guard row.value.count == RunPlace.byteCount else { throw run.damaged("a block names no other.") }
       var reader = ByteReader(row.value)
       let block = try run.block(try RunPlace(&reader))
-      // So no two rows name one block.
+      // This check ensures that no two rows name one block.
       guard SortedRows.order(block[0].key, row.key) == 0 else {
         throw run.damaged("a block does not begin as another says.")
       }
@@ -125,7 +125,7 @@ final class RowRun: Sendable {
       try leaveEnd()
     }
 
-    /// Goes on to the next block where one has come to its end.
+    /// Moves to the next block at the end of one.
     private mutating func leaveEnd() throws(BlobStorageError) {
       var level = path.count - 1
       while path[level].index >= path[level].block.count {

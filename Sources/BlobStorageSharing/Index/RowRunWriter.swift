@@ -2,10 +2,10 @@ import BlobStorage
 
 /// Writes a run: rows in byte order of their keys.
 package struct RowRunWriter {
-  /// Bytes after which a block ends.
+  /// The size at which a block ends.
   private static let blockByteCountTarget = 16 << 10
 
-  /// A block that is being filled.
+  /// The unfinished block of a level.
   private struct Level {
     var writer = ByteWriter(capacity: blockByteCountTarget + 4_096)
     var first: [UInt8] = []
@@ -20,10 +20,10 @@ package struct RowRunWriter {
   private var filter: RowFilterBuilder
 
   /// - Parameters:
-  ///   - root: what is known of the index without its rows.
-  ///   - keyCount: how many rows will be found by their keys, about.
-  ///   - begin: makes an empty file for a part.
-  ///   - end: takes the file of a part when it is whole, and its length.
+  ///   - root: describes the index without its parts.
+  ///   - keyCount: the approximate number of keys for the filter.
+  ///   - begin: creates an empty file for a part.
+  ///   - end: receives a finished part's file and length.
   package init(
     _ root: IndexRoot, keyCount: Int,
     begin: @escaping (Int) throws(BlobStorageError) -> any File,
@@ -36,7 +36,7 @@ package struct RowRunWriter {
       keyCount: keyCount, byteCountMax: Int(IndexRoot.partByteCountMax))
   }
 
-  /// Adds a row behind the others.
+  /// Adds a row, whose key must follow all others.
   package mutating func add(
     _ table: Table, _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer
   ) throws(BlobStorageError) {
@@ -57,7 +57,7 @@ package struct RowRunWriter {
     if levels[level].writer.bytes.count >= Self.blockByteCountTarget { try endBlock(level) }
   }
 
-  /// Writes a block, and names it in the level above.
+  /// Writes a block, and adds its place to the level above.
   private mutating func endBlock(_ level: Int) throws(BlobStorageError) {
     let first = levels[level].first
     let place = try write(level)
@@ -89,7 +89,7 @@ package struct RowRunWriter {
     root.partByteCounts.append(now.byteCount)
   }
 
-  /// Writes what is left, and the filter, and returns the whole root. There is at least one row.
+  /// Writes the remaining blocks and the filter, and returns the complete root. There must be at least one row.
   package mutating func finish() throws(BlobStorageError) -> IndexRoot {
     precondition(root.rowCount > 0, "an index has rows")
     var level = 0
@@ -112,14 +112,14 @@ package struct RowRunWriter {
   }
 }
 
-/// A filter that keys are put into.
+/// Builds the filter of a run.
 struct RowFilterBuilder {
   private static let bitCountOfKey = 10
 
   private(set) var bytes: [UInt8]
   let lineCount: Int
 
-  /// - Parameter byteCountMax: how long it may get, whatever the number of keys.
+  /// - Parameter byteCountMax: the maximum length, for any number of keys.
   init(keyCount: Int, byteCountMax: Int) {
     lineCount = max(
       1, min(keyCount * Self.bitCountOfKey / 8, byteCountMax) / IndexRoot.filterLineByteCount)
@@ -131,7 +131,7 @@ struct RowFilterBuilder {
     for bit in bits { bytes[line * IndexRoot.filterLineByteCount + Int(bit / 8)] |= 1 << (bit % 8) }
   }
 
-  /// Sets the checksums.
+  /// Writes the checksums.
   mutating func finish() {
     let count = IndexRoot.filterLineByteCount - RunBlock.checksumByteCount
     bytes.withUnsafeMutableBytes { bytes in
@@ -144,7 +144,7 @@ struct RowFilterBuilder {
 }
 
 extension ReadTransaction {
-  /// Calls `body` with the rows that an index is made of, in its order. The catalog has all rows itself.
+  /// Calls `body` with the rows of an index, in its order. The catalog must have all rows itself.
   func forEachIndexedRow(
     _ body: (Table, UnsafeRawBufferPointer, UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -158,7 +158,7 @@ extension ReadTransaction {
     }
   }
 
-  /// How many rows of an index can be looked up by their keys.
+  /// The number of rows whose keys the filter holds.
   func filteredRowCount() throws(BlobStorageError) -> Int {
     var count = 0
     for table in Table.allCases where table.isFiltered { count += try self.count(table) }

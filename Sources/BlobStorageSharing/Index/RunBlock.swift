@@ -1,10 +1,10 @@
 import BlobStorage
 
-/// Rows in byte order of their keys, and a checksum. Format.md, "The index".
+/// A block: rows in byte order of their keys, and a checksum. Format.md, "The index".
 package final class RunBlock: @unchecked Sendable {
-  // Unchecked: nothing changes after `init`.
+  // Unchecked: immutable after `init`.
 
-  /// The most bytes of a block: a few more than a writer fills, because a row is whole.
+  /// The longest block. A writer exceeds its target by up to one row.
   static let byteCountMax = 64 << 10
   package static let checksumByteCount = 4
 
@@ -48,7 +48,7 @@ package final class RunBlock: @unchecked Sendable {
     return rows
   }
 
-  /// Puts a row behind others of a block.
+  /// Appends a row to a block.
   package static func append(
     _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer, to sink: inout some ByteSink
   ) {
@@ -61,7 +61,7 @@ package final class RunBlock: @unchecked Sendable {
   var count: Int { rows.count }
   subscript(index: Int) -> Row { rows[index] }
 
-  /// The first row whose key is not below `key`; `count` if all are.
+  /// The index of the first row whose key is not below `key`; `count` if there is none.
   func index(notBelow key: UnsafeRawBufferPointer) -> Int {
     var (low, high) = (0, rows.count)
     while low < high {

@@ -9,7 +9,7 @@ package struct Change: Hashable, Sendable {
   /// The sequences of the packs: `first` up to before `end`.
   package var first: UInt32
   package var end: UInt32
-  /// Whether a fence or an end mark has the name at `end`.
+  /// Whether a fence or an end mark has the sequence `end`.
   package var isLast: Bool
 
   package init(_ writer: UInt64, _ sequences: Range<UInt32>, isLast: Bool = false) {
@@ -53,9 +53,10 @@ package struct Change: Hashable, Sendable {
   }
 }
 
-/// Appends and reads the changes of one store, which are numbered from 1.
+/// Appends and reads the changes of one store, numbered from 1.
 ///
-/// A change is put under a number only after all before it: a machine that has applied some lists only those behind.
+/// A writer puts a change only after all lower numbers are taken. So a machine that has applied some changes lists only
+/// later ones.
 package struct ChangeList: Sendable {
   let objects: any ObjectStore
   let storeID: [UInt8]
@@ -69,7 +70,7 @@ package struct ChangeList: Sendable {
 
   /// Puts a change under the next free number, and returns the number.
   ///
-  /// - Parameter known: the last number that is known to be taken, now or ever.
+  /// - Parameter known: the last number that is known to be taken, or to have been taken.
   package func append(
     _ change: Change, after known: () -> UInt32
   ) throws(BlobStorageError) -> UInt32 {
@@ -84,7 +85,7 @@ package struct ChangeList: Sendable {
       let bytes = change.encoded(number: number, storeID: storeID)
       let name = SharedNames.change(number)
       if try objects.put(name, .bytes(bytes), ifAbsent: true) == .stored { return number }
-      // The stored change may be this one: the first answer was lost.
+      // The stored change may be this one: an earlier attempt's response was lost.
       if try find(number) == change { return number }
       last = try self.last(after: number)
     }
@@ -93,7 +94,7 @@ package struct ChangeList: Sendable {
 
   /// The last change after `known`; `known` if there is none.
   ///
-  /// Objects that are no changes, such as one with a name far ahead, do not count.
+  /// Ignores objects that are not changes, such as one with a number far ahead.
   package func last(after known: UInt32) throws(BlobStorageError) -> UInt32 {
     let listed = try objects.listAll(SharedNames.changes, after: SharedNames.change(known))
     for number in listed.lazy.compactMap({ SharedNames.changeNumber($0.name) }).reversed()
@@ -103,7 +104,7 @@ package struct ChangeList: Sendable {
     return known
   }
 
-  /// A change; nil if there is none, or another object has its name.
+  /// Reads a change; nil if there is none, or if another object has its name.
   func find(_ number: UInt32) throws(BlobStorageError) -> Change? {
     do throws(BlobStorageError) {
       guard let bytes = try objects.whole(SharedNames.change(number), .change) else { return nil }
@@ -114,7 +115,7 @@ package struct ChangeList: Sendable {
     }
   }
 
-  /// Deletes changes, and what came late under their names.
+  /// Deletes the changes up to `horizon`, including late puts under their names.
   package func remove(upTo horizon: UInt32) throws(BlobStorageError) {
     var last: String?
     while true {

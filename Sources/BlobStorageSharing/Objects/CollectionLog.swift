@@ -7,7 +7,7 @@ package struct CollectionLog: Sendable {
   /// Entries between two checkpoints.
   private let checkpointInterval: UInt32
   package static let usualCheckpointInterval: UInt32 = 32
-  /// Saves an entry locally before it is put.
+  /// Saves an entry locally before its put.
   private let keep: @Sendable ([UInt8]) throws(BlobStorageError) -> Void
 
   package init(
@@ -25,17 +25,17 @@ package struct CollectionLog: Sendable {
 
   /// Reads the newest state of the log.
   ///
-  /// It ignores objects that are no entries of this store, also one that has the next entry's name. What a collector
-  /// does with such an object, ``condemn(_:after:by:)`` says.
+  /// It ignores objects that are not entries of this store, even one with the next entry's name.
+  /// ``condemn(_:horizon:after:by:)`` reports such an object.
   ///
-  /// - Complexity: one listing of the entries after `known`, and a get for each; two listings and a get more if a
-  ///   checkpoint has replaced some.
+  /// - Complexity: one listing of the entries after `known`, and a get for each. If a checkpoint has replaced some, two
+  ///   more listings and one more get.
   package func read(after known: Collections) throws(BlobStorageError) -> Collections {
     try read(after: known, listed: nil).state
   }
 
-  /// - Parameter listed: the names of all entries as of now, if they were listed already.
-  /// - Returns: also whether the state is a checkpoint's, and not the known one with later entries.
+  /// - Parameter listed: the names of all current entries, if already listed.
+  /// - Returns: the state, and whether a checkpoint skipped entries after `known`.
   func read(
     after known: Collections, listed names: [String]?
   ) throws(BlobStorageError) -> (state: Collections, isJump: Bool) {
@@ -59,7 +59,7 @@ package struct CollectionLog: Sendable {
       }
       guard let stranger else { return (state, isJump) }
       guard let checkpoint = try newestCheckpoint(), checkpoint.number > state.number else {
-        // Another checkpoint may have replaced it just now.
+        // Another checkpoint may have replaced this one just now.
         if attempt < 3 { continue }
         throw BlobStorageError(
           .corrupted,
@@ -71,7 +71,7 @@ package struct CollectionLog: Sendable {
     throw BlobStorageError(.busy, "Other machines kept collecting garbage meanwhile: try again.")
   }
 
-  /// Whether a machine that knows nothing comes to this state or a later one.
+  /// Whether a machine without any state reads this state or a later one.
   ///
   /// - Complexity: two listings, and a get for each entry since the last checkpoint.
   func leads(to known: Collections) throws(BlobStorageError) -> Bool {
@@ -83,10 +83,10 @@ package struct CollectionLog: Sendable {
     }
   }
 
-  /// Whether this is the log that a state was read from: its last entry is there, or a checkpoint that stands for it. If
-  /// not, the log's end is lost, or the bucket was brought back from an older copy.
+  /// Whether a state was read from this log: the log has its last entry, or a checkpoint that replaces it. If not, the
+  /// log lost its end, or the bucket was restored from an older copy.
   ///
-  /// - Complexity: a get; a listing and a get more if the entry is another.
+  /// - Complexity: one get; if the entry differs, also one listing and one more get.
   func holds(_ known: Collections) throws(BlobStorageError) -> Bool {
     guard known.number > 0 else { return true }
     if case .entry(_, let link) = try find(known.number), link == known.link { return true }
@@ -95,10 +95,11 @@ package struct CollectionLog: Sendable {
       || checkpoint.number == known.number && checkpoint.link == known.link
   }
 
-  /// Puts a checkpoint of a state that this machine knows, because objects that lead to it are lost.
+  /// Puts a checkpoint of this machine's known state, because objects that lead to it are lost.
   func restore(_ known: Collections) throws(BlobStorageError) {
     try putCheckpoint(known)
-    // Keeps a collector that slept from taking the number. It follows no entry, so machines look for the checkpoint.
+    // Put an entry under the number, so that a suspended collector cannot take it. The entry follows no other, so
+    // machines look for the checkpoint.
     var entry = Collections()
     (entry.number, entry.epoch, entry.collector) = (known.number, known.epoch, known.collector)
     (entry.horizon, entry.link) = (known.horizon, known.link)
@@ -108,9 +109,9 @@ package struct CollectionLog: Sendable {
 
   private enum Found {
     case entry(Collections, link: UInt32)
-    /// Something that is no entry of this store.
+    /// An object that is not an entry of this store.
     case other
-    /// Nothing: a checkpoint has replaced it.
+    /// No object: a checkpoint has replaced it.
     case gone
   }
 
@@ -126,7 +127,7 @@ package struct CollectionLog: Sendable {
     }
   }
 
-  /// An object ends with its checksum.
+  /// The checksum, which is the object's end.
   private static func link(_ bytes: [UInt8]) -> UInt32 {
     bytes.suffix(4).reversed().reduce(0) { $0 << 8 | UInt32($1) }
   }
@@ -145,8 +146,8 @@ package struct CollectionLog: Sendable {
     return nil
   }
 
-  /// Puts a checkpoint after the last entry, and deletes the entries and checkpoints before it. That entry stays: it shows
-  /// a collector that slept that its number is taken.
+  /// Puts a checkpoint after the last entry, and deletes earlier entries and checkpoints. The last entry stays, so that
+  /// a suspended collector finds its number taken.
   private func putCheckpoint(_ state: Collections) throws(BlobStorageError) {
     let bytes = state.encoded(.checkpoint, storeID: storeID)
     guard bytes.count <= BlobLimits.collectionByteCountMax else { return }
@@ -162,8 +163,8 @@ package struct CollectionLog: Sendable {
   /// Appends an entry that condemns more packs.
   ///
   /// - Parameter horizon: the last change that may be deleted afterwards.
-  /// - Returns: nil if another collector has appended an entry after `known`. Read and plan again.
-  /// - Throws: `corrupted` if an object that is no entry has the name of the next one.
+  /// - Returns: nil if another collector has appended an entry after `known`. Then read and plan again.
+  /// - Throws: `corrupted` if an object that is not an entry has the next entry's name.
   package func condemn(
     _ names: some Sequence<PackName>, horizon: UInt32 = 0, after known: Collections, by collector: UInt64
   ) throws(BlobStorageError) -> Collections? {
@@ -174,13 +175,13 @@ package struct CollectionLog: Sendable {
     return try put(entry, after: known, collector)
   }
 
-  /// Appends an entry that removes condemned packs. Only after it may their objects be deleted.
+  /// Appends an entry that removes condemned packs. Delete their objects only after that.
   ///
   /// Their live records must be published in other packs. All writers must have acknowledged the condemnation, have
   /// left, or be fenced.
   ///
   /// - Parameters:
-  ///   - ends: end marks of writers all of whose packs are removed. From now on the log shows how many there were.
+  ///   - ends: end marks of writers whose packs are all removed. From then on the log shows their number of packs.
   ///   - known: the collector's own condemnation.
   /// - Returns: nil if another collector has condemned since. Then nothing may be deleted.
   package func remove(
@@ -197,9 +198,9 @@ package struct CollectionLog: Sendable {
     return try put(entry, after: known, collector)
   }
 
-  /// Appends an entry that accepts losses: all machines then treat these packs as removed.
+  /// Appends an entry that accepts losses. All machines then treat these packs as removed.
   ///
-  /// A collector that condemned before gives up, because its entry is not the last any more.
+  /// A collector that condemned before then gives up, because its entry is no longer the last.
   ///
   /// - Returns: nil if another machine has appended an entry after `known`.
   package func accept(
@@ -227,7 +228,7 @@ package struct CollectionLog: Sendable {
     }
     let name = SharedNames.collection(entry.number)
     try keep(bytes)
-    // The stored entry may be this one: the first answer was lost.
+    // The stored entry may be this one: an earlier attempt's response was lost.
     if try objects.put(name, .bytes(bytes), ifAbsent: true) == .exists,
       try objects.get(name, 0..<Int64(bytes.count) + 1) != bytes
     {
@@ -237,15 +238,15 @@ package struct CollectionLog: Sendable {
         "The object \(name) in \(objects.place) is no entry of the log and occupies the name of the next one: delete it"
           + " and collect again.", path: name)
     }
-    // A collector that slept may have put it under a number whose entry a checkpoint has replaced. Then there are
-    // later ones.
+    // A suspended collector may have put it under a number whose entry a checkpoint has replaced. Then there are later
+    // entries.
     for listed in try objects.listAll(SharedNames.collections, after: name) {
       guard let number = SharedNames.collectionNumber(listed.name) else { continue }
       if case .entry = try find(number) { return nil }
     }
     let next = known.applying(entry, link: Self.link(bytes))
     if next.number % checkpointInterval == 0 {
-      // If this fails, the next one is put later.
+      // If this fails, a later entry puts the next checkpoint.
       do throws(BlobStorageError) { try putCheckpoint(next) } catch {}
     }
     return next

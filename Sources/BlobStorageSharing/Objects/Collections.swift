@@ -1,32 +1,32 @@
 import BlobStorage
 
-/// The state of a shared store's log: which packs are condemned, and which were ever removed. Format.md, "Objects of a
-/// shared store".
+/// The state of a shared store's log: the condemned packs, and all packs ever removed. Format.md, "Objects of a shared
+/// store".
 ///
-/// Entries are conditional puts, numbered from 1 without gaps, so all readers agree on their order. Each holds a change: it
-/// condemns packs, removes packs that the entry before condemned, or accepts that packs are lost. A checkpoint holds the
-/// whole state after an entry, and replaces all entries before that one.
+/// Entries are conditional puts, numbered from 1 without gaps, so all readers agree on their order. Each entry condemns
+/// packs, removes packs that an earlier entry condemned, or accepts that packs are lost. A checkpoint holds the whole
+/// state after an entry, and replaces all entries before that one.
 package struct Collections: Hashable, Sendable {
   /// The number of entries.
   package var number: UInt32 = 0
-  /// The last entry that condemns; 0 before the first.
+  /// The number of the last entry that condemns; 0 before the first.
   package var epoch: UInt32 = 0
   /// The writer number of the collector that put the last entry.
   package var collector: UInt64 = 0
   /// Packs that no new put may rely on. They stay condemned until they are removed.
   package var condemned: Set<PackName> = []
-  /// The checksum of the last entry. The next one names it, so that an entry put under a number that was taken before, and
-  /// deleted, shows.
+  /// The checksum of the last entry. The next entry contains it. So readers detect an entry that was put under the
+  /// number of a deleted one.
   package var link: UInt32 = 0
-  /// Changes up to this number may be deleted once all writers have acknowledged the entry that says so.
+  /// Collectors may delete changes up to this number once all writers have acknowledged the entry that sets it.
   package var horizon: UInt32 = 0
-  /// Packs that are no longer part of the store, even if an object has their name.
+  /// Packs that have left the store, even if an object has their name.
   package var removed = RemovedPacks()
 
   /// The state before the first entry.
   package init() {}
 
-  /// Whether a collector waits for acknowledgements: the last entry condemns.
+  /// Whether a collector waits for acknowledgements, because the last entry condemns.
   package var isStanding: Bool { epoch > 0 && epoch == number }
 
   /// The state after `entry`, which follows this one.
@@ -45,7 +45,7 @@ package struct Collections: Hashable, Sendable {
     return next
   }
 
-  /// - Parameter kind: a `collection` has the checksum of the entry before as `link`.
+  /// - Parameter kind: for a `collection`, `link` is the checksum of the entry before.
   func encoded(_ kind: SharedObject.Kind, storeID: [UInt8]) -> [UInt8] {
     var writer = ByteWriter(capacity: 16 + condemned.count * PackName.byteCount)
     writer.integer(epoch)

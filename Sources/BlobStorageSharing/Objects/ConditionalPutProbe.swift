@@ -2,15 +2,16 @@ import BlobStorage
 import Foundation
 import Synchronization
 
-/// Tests whether the object store has conditional puts: of concurrent puts of one name with `ifAbsent`, exactly one
+/// Tests whether the object store has conditional put: of concurrent puts of one name with `ifAbsent`, exactly one
 /// stores.
 ///
-/// Some object stores ignore the condition. Others check first and store later, so two concurrent puts may both store.
-/// Only concurrent puts show that. A probe proves nothing, but each round is one more chance to find the fault.
+/// Some object stores ignore the condition. Others check first and store later, so that two concurrent puts may both
+/// store. Only concurrent puts reveal that. A probe proves nothing, but each round is one more chance to find the
+/// fault.
 package struct ConditionalPutProbe: Sendable {
   /// The result of a probe.
   package enum Finding: Hashable, Sendable {
-    /// In every round one put stored, and the object has its content.
+    /// In every round one put stored, and the object has that put's content.
     case holds
     /// In one round `winnerCount` puts stored, or the object has the content of another put.
     case ignored(winnerCount: Int)
@@ -18,7 +19,7 @@ package struct ConditionalPutProbe: Sendable {
 
   package var roundCount: Int
   package var contenderCount: Int
-  /// Whether the puts run one after the other, for simulations. That finds only stores that ignore the condition.
+  /// Whether the puts run one after another, for simulations. That reveals only stores that ignore the condition.
   package var isInline: Bool
 
   package init(roundCount: Int = 8, contenderCount: Int = 8, isInline: Bool = false) {
@@ -30,7 +31,7 @@ package struct ConditionalPutProbe: Sendable {
 
   /// Runs the rounds under unused names below `folder`, and deletes the objects.
   ///
-  /// - Parameter number: the number of log entries as of now. The names begin with it.
+  /// - Parameter number: the current number of log entries, with which the names begin.
   package func run(
     on store: any ObjectStore, below folder: String, number: UInt32 = 0
   ) throws(BlobStorageError) -> Finding {
@@ -48,7 +49,7 @@ package struct ConditionalPutProbe: Sendable {
     return .holds
   }
 
-  /// Whether an object is the leftover of a killed ``run(on:below:)``.
+  /// Whether an object is the leftover of a killed ``run(on:below:number:)``.
   package static func isTrial(_ name: String, below folder: String) -> Bool {
     guard name.hasPrefix("\(folder)/") else { return false }
     let parts = name.dropFirst(folder.count + 1).split(separator: "-", omittingEmptySubsequences: false)
@@ -58,7 +59,8 @@ package struct ConditionalPutProbe: Sendable {
     return round >= 0 && "\(round)" == parts[1]
   }
 
-  /// Deletes what killed probes have left that began before the entry `number`: their collectors are too late anyway.
+  /// Deletes leftovers of killed probes that began before the entry `number`. Their collectors are too late in any
+  /// case.
   package static func removeTrials(
     before number: UInt32, on store: any ObjectStore, below folder: String
   ) throws(BlobStorageError) {
@@ -95,8 +97,7 @@ package struct ConditionalPutProbe: Sendable {
     for (contender, outcome) in outcomes.withLock({ $0 }) where try outcome.get() == .stored {
       winners.append(contender)
     }
-    // If the winner's answer was lost, its second attempt found the name taken. Then there is no winner, and one
-    // object.
+    // If the winner's response was lost, its retry found the name taken. Then there is no winner, and one object.
     let kept = try store.get(name, 0..<Int64(Self.content(0).count))
     let isRight = winners.count == 1 ? kept == Self.content(winners[0]) : winners.isEmpty && kept != nil
     guard isRight, try store.put(name, .bytes(Self.content(contenderCount)), ifAbsent: true) == .exists else {
@@ -111,10 +112,11 @@ package struct ConditionalPutProbe: Sendable {
 }
 
 extension ObjectStore {
-  /// The folder of the objects that ``ConditionalPutProbe`` makes.
+  /// The folder of the objects of ``ConditionalPutProbe``.
   package var trialFolder: String { "probe" }
 
-  /// The first object that is no leftover of a probe, and the leftovers before it. A place without the former is free.
+  /// The first object that is not a leftover of a probe, and the leftovers before it. Without such an object the place
+  /// is empty.
   package func firstThatCounts() throws(BlobStorageError) -> (trials: [String], first: String?) {
     var trials: [String] = []
     while true {

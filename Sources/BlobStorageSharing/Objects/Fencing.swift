@@ -1,9 +1,9 @@
 import BlobStorage
 
-/// An object that takes the name of a writer's next pack, so that the writer can publish neither it nor any later one.
+/// An object under the name of a writer's next pack, so that the writer cannot publish that pack or any later one.
 ///
 /// Writers publish in sequence by conditional put. A writer that finds a fence reports no success. A writer that leaves
-/// fences itself: this *end mark* shows that its last pack is missing if that is lost.
+/// puts its own fence, the *end mark*. If the writer's last pack is lost later, the end mark shows that.
 package struct Fence: Hashable, Sendable {
   /// Shorter than any pack, so that a listing shows which objects are fences.
   package static let byteCount = SharedObject.byteCountMin + 8
@@ -11,7 +11,7 @@ package struct Fence: Hashable, Sendable {
   package static let endByteCount = SharedObject.byteCountMin
 
   package var name: PackName
-  /// The writer number of the collector that put it; nil if its own writer ended.
+  /// The writer number of the collector that put it; nil for an end mark.
   package var collector: UInt64?
 
   package init(_ name: PackName, by collector: UInt64?) {
@@ -55,7 +55,7 @@ package enum Fencing {
   package enum Outcome: Hashable, Sendable {
     /// The writer publishes no pack from this sequence on.
     case fenced(UInt32)
-    /// The writer lives: it published again and again meanwhile.
+    /// The writer lives: it kept publishing during the attempts.
     case publishes
   }
 
@@ -63,11 +63,11 @@ package enum Fencing {
 
   /// Puts a fence after the last pack that a writer published.
   ///
-  /// List packs afterwards: the writer may have published one more.
+  /// List packs afterwards, because the writer may have published one more.
   ///
   /// - Parameters:
   ///   - published: the last sequence that the writer is known to have published. Its pack may be lost.
-  ///   - removed: the removed packs as of the caller's condemnation. They are not listed, and were published.
+  ///   - removed: the removed packs as of the caller's condemnation. They were published, and listings lack them.
   ///   - collector: nil for a writer that has ended.
   package static func fence(
     _ writer: UInt64, published: UInt32 = 0, removed: RemovedPacks, by collector: UInt64?,
@@ -90,7 +90,7 @@ package enum Fencing {
       if try objects.put(SharedNames.pack(name), .bytes(fence), ifAbsent: true) == .stored {
         return .fenced(name.sequence)
       }
-      // The object is a pack, another collector's fence, or this one: the first answer was lost.
+      // The object is a pack, another collector's fence, or this one: an earlier attempt's response was lost.
       if try isFence(name, objects, storeID) { return .fenced(name.sequence) }
       last += 1
     }
@@ -108,7 +108,7 @@ package enum Fencing {
       _ = try Fence(bytes, name, storeID: storeID)
       return true
     } catch {
-      // A stray object takes the name, too, but only a fence stays.
+      // A stray object also takes the name, but only a fence stays.
       guard error.code == .corrupted else { throw error }
       return false
     }

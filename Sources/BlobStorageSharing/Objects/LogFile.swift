@@ -3,9 +3,10 @@ import SystemPackage
 
 /// Keeps an object of the log in the state folder.
 ///
-/// `log` is a checkpoint of the newest known state, so that each process reads only what came since. Losing it costs
-/// requests. `entry` is what the only collecting machine is about to put. After a crash it puts exactly these bytes
-/// again: without conditional puts, a late put of other bytes would change an entry that others have read.
+/// `log` is a checkpoint of the newest known state, so that each process reads only later entries. Losing it costs
+/// requests. `entry` is the next entry of the only collecting machine, saved before its put. After a crash the machine
+/// puts exactly these bytes again. Without conditional put, a late put of other bytes would change an entry that others
+/// have read.
 struct LogFile: Sendable {
   private let path: FilePath
   private let kind: SharedObject.Kind
@@ -21,7 +22,7 @@ struct LogFile: Sendable {
 
   func keep(_ bytes: [UInt8]) throws(BlobStorageError) { try files.replace(path, with: bytes).close() }
 
-  /// Nil if nothing was kept.
+  /// Reads the kept object; nil if there is none.
   ///
   /// - Throws: `corrupted`
   func read() throws(BlobStorageError) -> (state: Collections, bytes: [UInt8])? {

@@ -1,9 +1,8 @@
 import BlobStorage
 
-/// The only machine that collects garbage of a store whose object store lacks conditional put, where fencing is
-/// impossible.
+/// The only machine that may collect garbage of a store whose object store lacks conditional put, and so fencing.
 ///
-/// The object `store` names it behind the header. Format.md, "Objects of a shared store".
+/// The object `store` holds it behind the header. Format.md, "Objects of a shared store".
 package struct Maintainer: Hashable, Sendable {
   private static let beginning = "BLOBMAIN"
   static let identityByteCount = 16
@@ -50,7 +49,7 @@ package struct Maintainer: Hashable, Sendable {
         return Maintainer(identity: identity, machine: machine)
       }
     } catch {
-      // Also if the length of the name does not match the bytes.
+      // This includes a length of the name that does not match the bytes.
       throw unknown
     }
   }

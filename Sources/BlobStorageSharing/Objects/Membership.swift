@@ -2,20 +2,20 @@ import BlobStorage
 
 /// Registers a writer of a shared store, and acknowledges condemnations for it.
 ///
-/// The order makes it safe: a writer registers and *then* reads the log, a collector condemns and *then* lists the
+/// The order makes it safe. A writer registers and *then* reads the log; a collector condemns and *then* lists the
 /// writers. Either the collector sees the writer, or the writer sees the condemnation.
 package struct Membership: Sendable {
   package let writer: UInt64
   private let objects: any ObjectStore
   private let storeID: [UInt8]
   private let process: WriterProcess
-  /// Grows with each sign of life.
+  /// Grows with each renewal.
   package var lifeCount: UInt64 = 1
 
   /// Registers a writer, and reads the log.
   ///
-  /// - Parameter known: the state known before. The writer relies on no pack that the result condemns or removes.
-  /// - Returns: the newest state. The writer has acknowledged its condemnation, because it wrote nothing before.
+  /// - Parameter known: the state known before. The writer must not rely on packs that the result condemns or removes.
+  /// - Returns: the newest state. The writer has acknowledged its condemnation, because it has written nothing yet.
   package static func join(
     _ objects: any ObjectStore, storeID: [UInt8], writer: UInt64, process: WriterProcess,
     known: Collections = Collections()
@@ -35,7 +35,7 @@ package struct Membership: Sendable {
     self.process = process
   }
 
-  /// Puts the registration; with another count, collectors see that this writer lives.
+  /// Puts the registration. A new `lifeCount` shows collectors that this writer lives.
   package func register(_ known: Collections, publishedSequence: UInt32) throws(BlobStorageError) {
     let registration = WriterRegistration(
       writer: writer, seenNumber: known.number, lifeCount: lifeCount, publishedSequence: publishedSequence,
@@ -50,10 +50,12 @@ package struct Membership: Sendable {
     _ = try objects.put(SharedNames.ack(epoch, writer), .bytes(ack.encoded()), ifAbsent: false)
   }
 
-  /// Puts the end mark, then ends the registration. Everything is published, and the number is never used again.
+  /// Puts the end mark, then deletes the registration. Everything must be published, and the number is never used
+  /// again.
   ///
   /// - Parameters:
-  ///   - last: the last published sequence; 0 for none, or if the log or a fence shows how many there were.
+  ///   - last: the last published sequence; 0 if there is none, or if the log or a fence already shows the number of
+  ///     packs.
   package func leave(publishedSequence last: UInt32) throws(BlobStorageError) {
     if 1..<UInt32.max ~= last {
       let end = Fence(PackName(writer: writer, sequence: last + 1), by: nil)
@@ -80,7 +82,8 @@ package struct Membership: Sendable {
       })
   }
 
-  /// The last sequences that these writers say they have published, if they are registered. List packs afterwards.
+  /// The last published sequences according to these writers' registrations, as far as they are registered. List packs
+  /// afterwards.
   ///
   /// - Complexity: one get for each writer.
   package static func publishedSequences(
@@ -91,7 +94,7 @@ package struct Membership: Sendable {
       do throws(BlobStorageError) {
         sequences[writer] = try registration(of: writer, objects, storeID: storeID)?.publishedSequence
       } catch {
-        // A registration that cannot be read promises nothing.
+        // An unreadable registration names no sequence.
         guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
       }
     }

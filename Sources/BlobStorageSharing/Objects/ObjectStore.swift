@@ -1,14 +1,15 @@
 import BlobStorage
 
-/// The object store, such as a bucket of S3, that keeps a shared store's packs.
+/// An object store, such as an S3 bucket, that keeps a shared store's packs.
 ///
-/// Names are relative to the store's place and made of letters, digits, `/`, `-` and `.`. Every call blocks, may run on
-/// any thread, and retries failures that may pass. Callers rely on this:
+/// Names are relative to the store's place and consist of letters, digits, `/`, `-` and `.`. Every call blocks, may run
+/// on any thread, and retries transient failures. Callers rely on these guarantees:
 /// 1. After a put has returned, every read and every later listing sees it.
 /// 2. Of all puts of one name with `ifAbsent`, exactly one stores.
-/// 3. A put stores an object whole or not at all. A put whose answer was lost may take effect then, later, or never.
+/// 3. A put stores an object whole or not at all. A put whose response was lost may take effect at once, later, or
+/// never.
 package protocol ObjectStore: Sendable {
-  /// The place for messages: `s3://BUCKET/PREFIX`.
+  /// The place, for messages: `s3://BUCKET/PREFIX`.
   var place: String { get }
 
   /// Stores an object.
@@ -17,16 +18,17 @@ package protocol ObjectStore: Sendable {
   func put(_ name: String, _ content: ObjectContent, ifAbsent: Bool) throws(BlobStorageError)
     -> ObjectPutOutcome
 
-  /// The bytes of a range, fewer if the object ends before; nil if there is no such object.
+  /// Reads a range, fewer bytes if the object is shorter; nil if there is no such object.
   func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]?
 
-  /// The last `byteCount` bytes of an object, or all of a shorter one, and its length; nil if there is none.
+  /// Reads the last `byteCount` bytes of an object, or all of a shorter one, and its length; nil if there is no such
+  /// object.
   func tail(_ name: String, byteCount: Int) throws(BlobStorageError) -> (bytes: [UInt8], byteCount: Int64)?
 
-  /// One page of the objects whose names begin with `prefix` and come after `name`, in byte order.
+  /// Lists one page of the objects whose names begin with `prefix` and come after `name`, in byte order.
   func list(_ prefix: String, after name: String?) throws(BlobStorageError) -> ObjectPage
 
-  /// Deletes an object, if there is one. A delete whose answer was lost may take effect later.
+  /// Deletes an object, if it exists. A delete whose response was lost may take effect later.
   func delete(_ name: String) throws(BlobStorageError)
 }
 
@@ -37,7 +39,7 @@ extension ObjectStore {
 /// The content of a put.
 package enum ObjectContent: Sendable {
   case bytes([UInt8])
-  /// The first bytes of a file that does not change meanwhile.
+  /// The first bytes of a file, which must not change during the put.
   case file(any File, byteCount: Int64)
 }
 

@@ -21,7 +21,7 @@ package enum Publication {
     let path = SharedNames.pack(name)
     if try objects.put(path, content, ifAbsent: true) == .stored { return .published }
     if weaknesses.contains(.takesExistsForStored) { return .published }
-    // The object is an earlier attempt or a fence. If it has gone it was no fence, because fences stay.
+    // The object is an earlier attempt's or a fence. If it is gone it was no fence, because fences stay.
     guard let (tail, byteCount) = try objects.tail(path, byteCount: Fence.byteCount) else {
       return .published
     }
@@ -56,7 +56,7 @@ extension ObjectContent {
     }
   }
 
-  /// A range of the content, fewer bytes if the file is too short.
+  /// Reads a range of the content, fewer bytes if the file is too short.
   package func bytes(_ range: Range<Int64>) throws(BlobStorageError) -> [UInt8] {
     switch self {
     case .bytes(let bytes): return Array(bytes[Int(range.lowerBound)..<Int(range.upperBound)])

@@ -2,7 +2,7 @@ import BlobStorage
 
 /// The packs of a shared store that collectors have ever removed. Their names are never used again.
 ///
-/// It keeps ranges of sequences, because packs of a writer are mostly removed in order, or all.
+/// It stores ranges of sequences, because most packs of a writer are removed in order or all at once.
 package struct RemovedPacks: Hashable, Sendable {
   package private(set) var ranges: [UInt64: [ClosedRange<UInt32>]] = [:]
 
@@ -24,7 +24,7 @@ package struct RemovedPacks: Hashable, Sendable {
   /// Inserts a range of sequences. Sequences begin at 1.
   package mutating func insert(_ range: ClosedRange<UInt32>, of writer: UInt64) {
     var own = ranges[writer] ?? []
-    // All ranges that overlap or touch it become one.
+    // Merges all ranges that overlap or touch it.
     let first = Self.firstIndex(own, endingFrom: range.lowerBound - 1)
     var (last, union) = (first, range)
     while last < own.count, UInt64(own[last].lowerBound) <= UInt64(range.upperBound) + 1 {
@@ -70,7 +70,7 @@ package struct RemovedPacks: Hashable, Sendable {
     }
   }
 
-  /// Decodes the ranges of `writerCount` writers. They must be in order, without overlaps or neighbours.
+  /// Decodes the ranges of `writerCount` writers. Ranges must be in order and must not overlap or touch.
   init(_ reader: inout ByteReader, writerCount: UInt32) throws(BlobStorageError) {
     var previous: UInt64?
     for _ in 0..<writerCount {
@@ -81,7 +81,7 @@ package struct RemovedPacks: Hashable, Sendable {
       guard count > 0, Int(count) <= reader.remainingByteCount / 8 else { throw Self.disorder }
       var own: [ClosedRange<UInt32>] = []
       own.reserveCapacity(Int(count))
-      // Sequences begin at 1. Neighbours must be one range.
+      // Sequences begin at 1. Adjacent ranges must be merged.
       var lowest: UInt64 = 1
       for _ in 0..<count {
         let first: UInt32 = try reader.integer()

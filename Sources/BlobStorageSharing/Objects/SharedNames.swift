@@ -10,7 +10,7 @@ package enum SharedNames {
   package static let acks = "acks/"
   package static let changes = "changes/"
   package static let index = "index/"
-  /// Changes, then the objects of the log: what a machine that knows the store has to list.
+  /// The common prefix of changes and of the log's objects. A machine that knows the store lists only these.
   static let news = "c"
 
   package static func pack(_ name: PackName) -> String { packs + name.fileName }
@@ -26,7 +26,7 @@ package enum SharedNames {
 
   package static func change(_ number: UInt32) -> String { changes + Hex.text(number) }
 
-  /// What the name of an index's root says.
+  /// The parts of an index root's name.
   package struct IndexName: Hashable, Sendable {
     package var number: UInt64
     package var run: UInt64
@@ -37,7 +37,7 @@ package enum SharedNames {
     }
   }
 
-  /// The root of an index.
+  /// The name of an index's root.
   package static func index(_ name: IndexName) -> String {
     index + Hex.text(name.number) + "." + Hex.text(name.run)
   }
@@ -51,30 +51,30 @@ package enum SharedNames {
 
   // MARK: Decoding
 
-  /// The pack that an object's name means, or nil.
+  /// Parses the name of a pack's object; nil for any other name.
   package static func packName(_ name: String) -> PackName? {
     guard name.hasPrefix(packs) else { return nil }
     return PackName(fileName: String(name.dropFirst(packs.count)))
   }
 
-  /// The writer that a registration's name means, or nil.
+  /// Parses a registration's name; nil for any other name.
   package static func writerNumber(_ name: String) -> UInt64? { integer(name, after: writers) }
 
-  /// The number that a log entry's name means, or nil.
+  /// Parses a log entry's name; nil for any other name.
   package static func collectionNumber(_ name: String) -> UInt32? { integer(name, after: collections) }
 
-  /// The number that a checkpoint's name means, or nil.
+  /// Parses a checkpoint's name; nil for any other name.
   package static func checkpointNumber(_ name: String) -> UInt32? { integer(name, after: checkpoints) }
 
-  /// The number that a change's name means, or nil.
+  /// Parses a change's name; nil for any other name.
   package static func changeNumber(_ name: String) -> UInt32? { integer(name, after: changes) }
 
-  /// The writer that an ack's name means, if it acknowledges `epoch`; else nil.
+  /// Parses the name of an ack of `epoch`; nil for any other name.
   package static func ackWriter(_ name: String, epoch: UInt32) -> UInt64? {
     integer(name, after: acks(of: epoch))
   }
 
-  /// The index whose root an object's name means, or nil.
+  /// Parses the name of an index's root; nil for any other name.
   package static func indexName(_ name: String) -> IndexName? {
     let words = name.split(separator: ".", omittingEmptySubsequences: false)
     guard words.count == 2, let number: UInt64 = integer(String(words[0]), after: index),
@@ -83,13 +83,13 @@ package enum SharedNames {
     return IndexName(number: number, run: run)
   }
 
-  /// The number of the run whose part an object's name means, or nil.
+  /// Parses the name of a run's part, and returns the run; nil for any other name.
   package static func runNumber(_ name: String) -> UInt64? {
     guard name.hasPrefix(index) else { return nil }
     return PackName(fileName: name.dropFirst(index.count) + ".part", ending: "part")?.writer
   }
 
-  /// The condemnation that an ack's name means, or nil.
+  /// Parses an ack's name, and returns the condemnation; nil for any other name.
   package static func ackEpoch(_ name: String) -> UInt32? {
     guard name.hasPrefix(acks),
       let epoch = Hex.integer(UInt32.self, name.dropFirst(acks.count).prefix(8)),
@@ -103,7 +103,7 @@ package enum SharedNames {
   {
     guard name.hasPrefix(prefix) else { return nil }
     let digits = name.dropFirst(prefix.count)
-    // Each number has one spelling, without capital letters.
+    // Each number has one spelling, with lower-case digits.
     guard let number = Hex.integer(T.self, digits), Hex.text(number) == digits else { return nil }
     return number
   }

@@ -54,7 +54,7 @@ package struct SharedObject: Hashable, Sendable {
     self.body = body
   }
 
-  /// The greatest length of an object of a kind.
+  /// The greatest length of an object of that kind.
   package static func byteCountMax(_ kind: Kind) -> Int { byteCountMin + kind.bodyByteCounts.upperBound }
 
   package func encoded() -> [UInt8] {
@@ -72,7 +72,7 @@ package struct SharedObject: Hashable, Sendable {
 
   /// Decodes an object.
   ///
-  /// - Throws: `corrupted` for other bytes or another store's object; `unsupportedFormat` for a later format version.
+  /// - Throws: `corrupted` for other bytes or another store's object; `unsupportedFormat` for another format version.
   package init(_ bytes: [UInt8], _ kind: Kind, storeID: [UInt8], name: String) throws(BlobStorageError) {
     do throws(BlobStorageError) {
       self = try bridge(bytes) { (raw) throws(BlobStorageError) in try Self(raw, kind, storeID) }
@@ -90,7 +90,7 @@ package struct SharedObject: Hashable, Sendable {
       throw BlobStorageError(.corrupted, "it begins with other bytes.")
     }
     let version: UInt16 = try reader.integer()
-    // All versions have the store's ID in this place. Another store's object says nothing about this one.
+    // All versions have the store's ID here. Another store's object proves nothing about this store.
     guard bytes.dropFirst(16).prefix(16).elementsEqual(storeID) else {
       throw BlobStorageError(.corrupted, "it belongs to another store.")
     }
@@ -113,7 +113,7 @@ package struct SharedObject: Hashable, Sendable {
 }
 
 extension ObjectStore {
-  /// All bytes of a small object; nil if there is none.
+  /// Reads all bytes of a small object; nil if there is none.
   ///
   /// - Throws: `corrupted` if it is longer than any object of its kind.
   package func whole(_ name: String, _ kind: SharedObject.Kind) throws(BlobStorageError) -> [UInt8]? {

@@ -1,36 +1,35 @@
 import BlobStorage
 
-/// The packs of a shared store: those that are listed and not removed.
+/// The packs of a shared store: the listed ones that are not removed.
 ///
-/// It lists packs and *then* reads the log, so that both agree. If the log removed packs meanwhile, the listing may
-/// lack the copies of their records. Then it lists again.
+/// It lists packs and *then* reads the log. If the log removed packs meanwhile, the listing may lack the copies of
+/// their records, so it lists again.
 package struct StoreListing: Sendable {
   package var collections: Collections
-  /// The last change that was there before the packs were listed.
+  /// The last change as of before the listing of packs.
   package var lastChange: UInt32 = 0
-  /// Whether only packs that changes name are in it, with lengths of 0: nothing is known of others.
+  /// Whether it has only packs that changes name, with length 0. Then it proves nothing about other packs.
   package private(set) var isPartial = false
-  /// Whether a change says that its writer was fenced or has left.
+  /// Whether a change shows that its writer was fenced or has left.
   private(set) var endsWriters = false
-  /// The packs and their lengths. Condemned packs are included: they are read, but no new put relies on them.
+  /// The packs and their lengths. Includes condemned packs: machines read them, but new puts do not rely on them.
   package var packs: [PackName: Int64] = [:]
-  /// The sequence of each fenced writer's fence. A writer that has left has fenced itself.
+  /// The sequence of each writer's fence or end mark.
   package var fences: [UInt64: UInt32] = [:]
   /// The writers among these that have left.
   package var ended: Set<UInt64> = []
-  /// Objects of removed packs, by a delete that was lost or a put that came late. Any machine may delete them.
+  /// Objects of removed packs, left by a lost delete or a late put. Any machine may delete them.
   package var leftovers: [PackName] = []
-  /// Packs that are neither listed nor removed, though later ones or a fence are listed, or their writer's registration
-  /// names them: their objects were deleted. No collection may remove anything. Holds at most the first
-  /// ``missingCountMax``.
+  /// Packs that are neither listed nor removed, although later packs or a fence are listed, or a registration names
+  /// them: their objects were deleted. Collections must remove nothing. Holds the first ``missingCountMax`` at most.
   package var missing: [PackName] {
     gaps.lazy.flatMap { gap in gap.sequences.lazy.map { PackName(writer: gap.writer, sequence: $0) } }
       .prefix(Self.missingCountMax).sorted()
   }
-  /// All of them, by the sequences of a writer.
+  /// All missing packs, as ranges of each writer's sequences.
   package private(set) var gaps: [(writer: UInt64, sequences: ClosedRange<UInt32>)] = []
 
-  /// The most missing packs to name.
+  /// The most missing packs to list by name.
   package static let missingCountMax = 1_000
   private static let attemptCountMax = 64
 
@@ -38,8 +37,8 @@ package struct StoreListing: Sendable {
   ///
   /// - Parameters:
   ///   - published: the last sequences that writers are known to have published.
-  ///   - strays: packs of other stores, which are ignored.
-  ///   - writer: the only writer whose packs to list.
+  ///   - strays: packs of other stores, to ignore.
+  ///   - writer: lists only this writer's packs.
   /// - Complexity: one request for each page of packs, and two for the log.
   package static func read(
     _ objects: any ObjectStore, storeID: [UInt8], known: Collections, published: [UInt64: UInt32] = [:],
@@ -100,7 +99,7 @@ package struct StoreListing: Sendable {
   /// Whether a fence keeps the pack from being part of the store.
   package func isFenced(_ name: PackName) -> Bool { fences[name.writer].map { $0 <= name.sequence } ?? false }
 
-  /// Whether a pack that was published is neither listed nor removed.
+  /// Whether a published pack is neither listed nor removed.
   package func isMissing(_ name: PackName) -> Bool {
     !isPartial && packs[name] == nil && !collections.removed.contains(name) && !isFenced(name)
   }
@@ -108,7 +107,7 @@ package struct StoreListing: Sendable {
   /// Whether none of these published packs is missing.
   package func isComplete(for names: Set<PackName>) -> Bool { !names.contains { isMissing($0) } }
 
-  /// The end marks of writers that have no pack but these.
+  /// The end marks of writers that have no packs except these.
   package func ends(without names: Set<PackName>) -> [PackName] {
     let living = Set(packs.keys.lazy.filter { !names.contains($0) }.map(\.writer))
     return ended.subtracting(living).sorted().compactMap { writer in
@@ -116,7 +115,7 @@ package struct StoreListing: Sendable {
     }
   }
 
-  /// What changes name that are not removed.
+  /// Creates a partial listing of the packs that changes name and that are not removed.
   init(
     _ changes: [Change], upTo lastChange: UInt32, _ collections: Collections, strays: Set<PackName>
   ) {
@@ -156,14 +155,14 @@ package struct StoreListing: Sendable {
       var next: UInt32 = 1
       for sequence in listed.sorted() {
         if next < sequence { addMissing(writer, next..<sequence) }
-        // No pack follows the last possible one.
+        // No sequence follows the greatest one.
         next = sequence == .max ? sequence : sequence + 1
       }
       if let last = published[writer], last >= next, last < .max { addMissing(writer, next..<last + 1) }
     }
   }
 
-  /// Adds the packs of a gap that were not removed. A gap may be huge, because anyone can put any name into a bucket.
+  /// Adds the packs of a gap that were not removed. A gap may be huge, because any name may be put into a bucket.
   private mutating func addMissing(_ writer: UInt64, _ gap: Range<UInt32>) {
     var next = gap.lowerBound
     for removed in collections.removed.ranges[writer] ?? [] where removed.upperBound >= next {

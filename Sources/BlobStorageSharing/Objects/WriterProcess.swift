@@ -1,12 +1,12 @@
 import BlobStorage
 import Foundation
 
-/// Which process a writer is, for people.
+/// The process of a writer, for messages.
 package struct WriterProcess: Hashable, Sendable {
   package var machine: String
   /// The process ID; 0 if unknown.
   package var number: UInt32
-  /// The program, and the tool's command.
+  /// The program, with the tool's command.
   package var command: String
   /// When it registered, in milliseconds since 1970.
   package var began: UInt64
@@ -18,7 +18,7 @@ package struct WriterProcess: Hashable, Sendable {
     self.began = began
   }
 
-  /// This process, which registers now.
+  /// This process, as of now.
   static func own(_ clock: WallClock) -> WriterProcess {
     let process = ProcessInfo.processInfo
     return WriterProcess(
@@ -26,7 +26,7 @@ package struct WriterProcess: Hashable, Sendable {
       command: command(process.arguments), began: clock.now())
   }
 
-  /// The program's name, and the command if the first argument is a word. Other arguments may be secret.
+  /// The program's name, with the first argument if it is a word. Other arguments may be secret.
   package static func command(_ arguments: [String]) -> String {
     let program = arguments.first?.split(separator: "/").last.map { String($0) } ?? ""
     guard let word = arguments.dropFirst().first, !word.isEmpty,

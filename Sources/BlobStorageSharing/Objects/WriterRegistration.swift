@@ -3,13 +3,13 @@ import BlobStorage
 /// The object `writers/WRITER`, which makes collectors wait for a writer. Format.md, "Objects of a shared store".
 package struct WriterRegistration: Hashable, Sendable {
   package var writer: UInt64
-  /// The number of log entries that it has seen; informational.
+  /// The number of log entries that the writer has read; informational.
   package var seenNumber: UInt32
   /// Grows with each renewal, so that collectors see that the writer lives.
   package var lifeCount: UInt64
-  /// The last sequence that it had published by then.
+  /// The writer's last published sequence at the time of the put.
   package var publishedSequence: UInt32
-  /// Which process it is; for people.
+  /// The writer's process, for messages.
   package var process: WriterProcess
 
   package init(
@@ -22,9 +22,9 @@ package struct WriterRegistration: Hashable, Sendable {
     self.process = process
   }
 
-  /// A text, cut to the room for it.
+  /// A text, truncated to its greatest length.
   static func nameBytes(_ machine: String) -> [UInt8] {
-    // Cut between characters: a cut inside one would not be valid UTF-8.
+    // Truncate between characters, because a part of one would not be valid UTF-8.
     var name: [UInt8] = []
     for character in machine {
       guard name.count + character.utf8.count <= BlobLimits.machineNameByteCountMax else { break }

@@ -16,7 +16,7 @@ final class FetchAhead<Value: Sendable>: Sendable {
   private let fetch: @Sendable (Int) -> Result<Value, BlobStorageError>
   private let hasThreads: Bool
 
-  /// - Parameter width: concurrent fetches; 0 fetches each value on the thread that waits for it.
+  /// - Parameter width: concurrent fetches. With 0, the waiting thread fetches each value itself.
   init(
     count: Int, width: Int, windowCount: Int = 32,
     _ fetch: @escaping @Sendable (Int) throws(BlobStorageError) -> Value
@@ -29,7 +29,7 @@ final class FetchAhead<Value: Sendable>: Sendable {
     for _ in 0..<width { Thread.start(named: "blob-fetch") { [self] in work() } }
   }
 
-  /// Waits for the value at `index` and gives it up. Ask for the values in order, each once.
+  /// Waits for the value at `index`, and drops it from the window. Call it in order, once for each index.
   ///
   /// - Throws: the error of the fetch, or `cancelled`.
   func waitForValue(_ index: Int) throws(BlobStorageError) -> Value {

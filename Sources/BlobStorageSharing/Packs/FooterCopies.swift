@@ -1,14 +1,14 @@
 import BlobStorage
 import SystemPackage
 
-/// Keeps headers and footers of published packs on this machine. They suffice to build a catalog, and to take the
-/// records of a removed pack out of it.
+/// Keeps copies of headers and footers of published packs on this machine. They suffice to build a catalog, and to
+/// remove a removed pack's records from it.
 ///
 /// Each pack has one file: the pack's length, its footer's offset, its header, its footer, and a checksum of all that.
 /// A lost or damaged copy is fetched again while its pack exists.
 struct FooterCopies: Sendable {
   private let folder: FilePath
-  /// Where copies are until they are whole: a folder of its own, because that of the footers may be long.
+  /// The folder of incomplete copies. It is separate, because the folder of footers may have very many entries.
   private let incoming: FilePath
   private let files: any FileSystem
 
@@ -62,9 +62,9 @@ struct FooterCopies: Sendable {
     return FooterCopy(file: file, byteCount: packByteCount, footerOffset: footerOffset)
   }
 
-  /// Copies header and footer of a pack that `read` reads. Makes no copy if the pack's trailer is damaged.
+  /// Copies header and footer of a pack through `read`. Makes no copy if the pack's trailer is damaged.
   ///
-  /// - Parameter tail: the last bytes of the pack, if they are known already.
+  /// - Parameter tail: the last bytes of the pack, if already known.
   /// - Throws: also the errors of `read`, such as `packGone`.
   func make(
     _ name: PackName, byteCount: Int64, tail: [UInt8] = [],
@@ -100,7 +100,7 @@ struct FooterCopies: Sendable {
       try append(try bytes(0..<Int64(PackHeader.byteCount)))
       var place = trailer.footerOffset
       while place < byteCount {
-        // Stop at `tailStart`: the rest is in memory.
+        // Stop at `tailStart`, because the rest is in memory.
         let limit = place < tailStart ? tailStart : byteCount
         let part = try bytes(place..<min(limit, place + Int64(Self.stepByteCount)))
         guard !part.isEmpty else { break }
@@ -122,12 +122,12 @@ struct FooterCopies: Sendable {
     Set(try files.list(folder).compactMap { PackName(fileName: $0, ending: "footer") })
   }
 
-  /// Deletes the copy of a pack's footer. A copy that cannot be deleted is never read.
+  /// Deletes the copy of a pack's footer. If that fails, the copy stays.
   func forget(_ name: PackName) { files.discard(path(name)) }
 
   /// Deletes the temporary files of a crash.
   func removeLeftovers() throws(BlobStorageError) {
-    // Another process may be writing one of them. It then reads from the object store.
+    // Another process may be writing one of them. It then reads from the object store instead.
     for name in try files.list(incoming) { files.discard(incoming.entry(name)) }
   }
 }

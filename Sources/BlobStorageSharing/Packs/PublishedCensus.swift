@@ -1,7 +1,7 @@
 import BlobStorage
 
-/// The census of published packs: it stays empty. The bucket's listing and the collection log say which packs belong to
-/// the store.
+/// The census of published packs, which stays empty. The bucket's listing and the collection log show which packs
+/// belong to the store.
 package struct PublishedCensus: CensusLog {
   package init() {}
 

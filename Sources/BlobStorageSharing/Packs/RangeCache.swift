@@ -125,11 +125,11 @@ package final class RangeCache: Sendable {
       return state.open[name]
     }
     do throws(BlobStorageError) {
-      // Another process may have removed it to make room.
+      // Another process may have evicted it.
       if let known, !creates { return known }
       if let known, try known.status().linkCount > 0 { return known }
       let file = try files.open(partsPath(name), creates ? .openOrCreate : .readWrite)
-      // What it returns is closed outside of the lock.
+      // Close the replaced file outside of the lock.
       _ = state.withLock { state -> (any File)? in
         defer { state.open[name] = file }
         if let old = state.open.removeValue(forKey: name) { return old }

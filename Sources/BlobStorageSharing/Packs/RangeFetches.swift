@@ -6,12 +6,12 @@ import BlobStorage
 final class RangeFetches: Sendable {
   let objects: any ObjectStore
   let cache: RangeCache
-  /// The object that a name stands for.
+  /// Maps a pack's name to its object's name.
   let object: @Sendable (PackName) -> String
   private let underWay = Monitor<[(name: PackName, blocks: Range<Int>)]>([])
 
   private static let blockByteCount = Int64(RangeCache.blockByteCount)
-  /// The most bytes that one request asks for. Longer ranges are split.
+  /// The most bytes of one request. Longer ranges are split.
   static let requestByteCountMax: Int64 = 8 << 20
 
   init(
@@ -25,8 +25,8 @@ final class RangeFetches: Sendable {
 
   /// Fills the buffer, which must end within the pack.
   ///
-  /// - Parameter aheadByteCount: bytes to prefetch behind the range, if a request is needed.
-  /// - Returns: the range that was fetched; empty if the cache had everything.
+  /// - Parameter aheadByteCount: bytes to prefetch after the range, if a request is needed.
+  /// - Returns: the fetched range; empty if the cache had everything.
   /// - Throws: `packGone`.
   @discardableResult
   func read(
@@ -62,7 +62,7 @@ final class RangeFetches: Sendable {
     }
     try claim(name, blocks)
     defer { release(name, blocks) }
-    // The thread that was waited for may have fetched them.
+    // Another thread may have fetched them during the wait.
     guard let missing = held.withUnsafeMutableBytes({ cache.load(name, blocks, into: $0) }) else {
       deliver()
       return offset..<offset

@@ -1,11 +1,11 @@
 import BlobStorage
 import Synchronization
 
-/// Changes: how machines learn of published packs without listing all.
+/// Changes: machines learn of published packs without listing all.
 extension RemoteBackend {
   private var changes: ChangeList { ChangeList(objects, storeID: storeID) }
 
-  /// The last change that this process knows of. The next one gets a later number.
+  /// The last change that this process knows. The next change gets a higher number.
   var lastChange: UInt32 { max(knownChange.withLock { $0 }, collections.horizon) }
 
   private func raiseLastChange(to number: UInt32) { knownChange.withLock { $0 = max($0, number) } }
@@ -14,9 +14,9 @@ extension RemoteBackend {
 
   /// Names a published pack, so that other machines find it.
   ///
-  /// Its writer is registered. So no collector deletes the changes that this can collide with.
+  /// Its writer is registered, so no collector deletes the changes whose numbers this one could collide with.
   func announce(_ name: PackName) throws(BlobStorageError) {
-    // There is no name for a fence behind the last possible pack either.
+    // After the last possible pack there is no name for a fence either.
     guard name.sequence < .max else { return }
     try append(Change(name.writer, name.sequence..<name.sequence + 1))
   }
@@ -26,15 +26,15 @@ extension RemoteBackend {
     raiseLastChange(to: try changes.append(change) { lastChange })
   }
 
-  /// Names the packs that an ended writer may not have named. Only then may its registration be deleted.
+  /// Names the packs that an ended writer may not have named. Delete its registration only afterwards.
   ///
-  /// The fence or end mark is there. Reads the log after it: a collection that begins later finds the writer registered
-  /// and ended, and names its packs as well before it deletes changes.
+  /// The writer's fence or end mark must exist. Reads the log after it. A collection that begins later finds the writer
+  /// registered and ended, and also names its packs before it deletes changes.
   func announceEnd(of writer: UInt64) throws(BlobStorageError) {
     guard hasChanges, !weaknesses.contains(.skipsUnnamedPacks) else { return }
     var published: UInt32 = 0
     do throws(BlobStorageError) {
-      // What has deleted the registration has named the packs before.
+      // Before any process deletes the registration, it names the packs.
       guard let found = try Membership.registration(of: writer, objects, storeID: storeID) else { return }
       published = found.publishedSequence
     } catch { guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error } }
@@ -48,7 +48,7 @@ extension RemoteBackend {
     try append(Change(writer, first..<end, isLast: true))
   }
 
-  /// Deletes changes that no writer can mistake for free numbers any more.
+  /// Deletes changes whose numbers no writer can mistake for free ones any more.
   func removeOldChanges(_ collections: Collections) throws(BlobStorageError) {
     guard collections.horizon > 0 else { return }
     try changes.remove(upTo: collections.horizon)
@@ -66,32 +66,32 @@ extension RemoteBackend {
 
   var log: CollectionLog { CollectionLog(objects, storeID: storeID) }
 
-  /// The last change as of now.
+  /// Looks up the last change.
   func newestChange() throws(BlobStorageError) -> UInt32 {
     guard hasChanges else { return 0 }
     raiseLastChange(to: try changes.last(after: lastChange))
     return lastChange
   }
 
-  /// What was published and removed after the change `cursor`; nil if only a listing of all packs tells.
+  /// The packs published and removed after the change `cursor`; nil if it needs a listing of all packs.
   ///
-  /// It lists changes and log together until a listing shows no new entry of the log. So no change that was read had been
-  /// deleted, and the packs that replace removed ones are among those named.
+  /// It lists changes and log together until a listing shows no new log entry. So none of the changes that it read had
+  /// been deleted, and they name the packs that replace removed ones.
   ///
-  /// - Complexity: one listing if there is nothing new; else one more, and a get for each change and entry.
+  /// - Complexity: one listing if nothing is new. Otherwise one more listing, and a get for each change and log entry.
   func news(after cursor: UInt32) throws(BlobStorageError) -> StoreListing? {
     guard hasChanges, !isForCollector else { return nil }
     var (last, log, found) = (cursor, collections, [Change]())
     var mustRead = true
     for attempt in 0..<Self.attemptCountMax {
-      // At first with the change that is known: if it has gone, the bucket was brought back from an older copy.
+      // The first listing includes the last known change. If that is gone, the bucket was restored from an older copy.
       let start = attempt == 0 && last > 0 ? last - 1 : last
       let names = try objects.listAll(SharedNames.news, after: SharedNames.change(start)).map(\.name)
       // The last entry is never deleted.
       let isThere = log.number == 0 || names.contains { SharedNames.collectionNumber($0) ?? 0 >= log.number }
       lacksLog.store(!isThere, ordering: .relaxed)
       let (newer, isJump) = try self.log.read(after: log, listed: names)
-      // Entries that it has passed over may have said something else.
+      // A checkpoint skipped entries, which may have contradicted this machine's state.
       guard !isJump, cursor >= newer.horizon || weaknesses.contains(.trustsOldChanges) else { return nil }
       if start < last, last > newer.horizon, !names.contains(SharedNames.change(last)) { return nil }
       let isLogNew = newer.number != log.number
@@ -112,8 +112,8 @@ extension RemoteBackend {
 
   private static let attemptCountMax = 64
 
-  /// The changes of these numbers, several at once; nil if one is missing before others. Objects at the end that are no
-  /// changes mean nothing.
+  /// Reads these changes, several at once; nil if one before others is missing. Ignores objects at the end that are not
+  /// changes.
   private func read(_ numbers: [UInt32], after last: UInt32) throws(BlobStorageError) -> [Change]? {
     let changes = changes
     let ahead = FetchAhead(count: numbers.count, width: width) { (index) throws(BlobStorageError) in
@@ -146,7 +146,7 @@ extension RemoteBackend {
 
   // MARK: Asking
 
-  /// Whether a published pack was there when this process last looked for it.
+  /// Whether a published pack existed when this process last checked.
   package func isThere(_ name: PackName) -> Bool {
     !hasChanges || weaknesses.contains(.reliesWithoutAsking)
       || publishedByteCount(name) != nil && !isReplaced(name)
@@ -161,7 +161,7 @@ extension RemoteBackend {
     replaced.withLock { _ = $0.insert(name) }
   }
 
-  /// Looks for published packs, several at once; returns whether all are there.
+  /// Checks published packs, several at once; returns whether all exist.
   func areThere(_ names: [PackName]) throws(BlobStorageError) -> Bool {
     let objects = objects
     let ahead = FetchAhead(count: names.count, width: width) { (index) throws(BlobStorageError) in

@@ -2,7 +2,7 @@ import BlobStorage
 import Synchronization
 import SystemPackage
 
-/// Keeps packs as objects, `packs/NAME.pack` each.
+/// Keeps packs as objects, each named `packs/NAME.pack`.
 ///
 /// A writer fills and seals a pack in a local folder, the *spool*, and publishes it with one conditional put. From then
 /// on the pack never changes, and every machine reads it by ranges. After a crash, the next process that opens the
@@ -18,25 +18,25 @@ package final class RemoteBackend: Backend {
   let footers: FooterCopies
   let fetches: RangeFetches
   let index: SharedIndex
-  /// The index that a rebuild is about to take.
+  /// The index that the next rebuild adopts.
   private let foundIndex = Mutex<IndexRoot?>(nil)
-  /// Whether the last listing of the log lacked the last entry that was read before.
+  /// Whether the last listing of the log lacked the last entry that this machine has read.
   let lacksLog = Atomic<Bool>(false)
-  /// Whether packs were removed whose copies only a catalog of all packs finds.
+  /// Whether packs were removed, and only a catalog of all packs finds the copies of their chunks.
   private let needsAllPacks = Atomic<Bool>(false)
-  /// Concurrent requests when many are needed; 0 sends them one by one on the caller's thread.
+  /// The number of concurrent requests. With 0, the caller's thread sends them one by one.
   let width: Int
-  /// Prefetches beside the reading thread.
+  /// Prefetches in parallel to the reading thread.
   private let readAhead: WorkPool
   let weaknesses: Weaknesses
-  /// Whether changes name published packs. They need conditional puts.
+  /// Whether changes name published packs. That requires conditional put.
   let hasChanges: Bool
   let knownChange = Mutex<UInt32>(0)
-  /// The last sequences that changes have named.
+  /// The last sequence of each writer that changes have named.
   let named = Mutex<[UInt64: UInt32]>([:])
-  /// Packs that are stored, and not named yet.
+  /// Packs that are stored but not yet named in a change.
   private let unnamed = Mutex<Set<PackName>>([])
-  /// The lengths of packs that this process has listed, published or looked for.
+  /// The lengths of packs that this process has listed, published or checked.
   private let lengths = Mutex<[PackName: Int64]>([:])
   /// The newest state of the log that this process has read.
   private let knownCollections: Mutex<Collections>
@@ -48,18 +48,18 @@ package final class RemoteBackend: Backend {
   let replaced = Mutex<Set<PackName>>([])
   /// Objects with names of packs that are packs of other stores.
   let strays = Mutex<Set<PackName>>([])
-  /// Published packs that are not read from the spool: a power cut may have torn their copies there.
+  /// Published packs whose copies in the spool are not read: a power cut may have torn them.
   private let torn = Mutex<Set<PackName>>([])
-  /// Whether puts rely on condemned packs like on others. A collector does, because it copies live records out of them.
+  /// Whether puts may rely on condemned packs. A collector's do, because it copies live records out of them.
   private let countsOnCondemned: Bool
-  /// Whether it lists all packs each time, and those that only the registration of their writer names.
+  /// Whether to list all packs each time, including those that only the registration of their writer names.
   let isForCollector: Bool
 
-  /// The length of a pack's end that the first request fetches: most footers are shorter.
+  /// The bytes at a pack's end that the first request fetches. Most footers are shorter.
   static let tailByteCount = 256 << 10
 
   /// - Parameters:
-  ///   - folder: the state folder; `packs`, `footers`, `incoming` and `ranges` in it exist.
+  ///   - folder: the state folder, in which `packs`, `footers`, `incoming` and `ranges` exist.
   ///   - asideFolder: receives packs that cannot be published.
   package init(
     objects: any ObjectStore, storeID: [UInt8], folder: FilePath, asideFolder: FilePath,
@@ -69,7 +69,7 @@ package final class RemoteBackend: Backend {
     logFile = LogFile(.checkpoint, in: folder, files, storeID: storeID)
     var known = Collections()
     do throws(BlobStorageError) { known = try logFile.read()?.state ?? known } catch {
-      // The whole log is read then.
+      // Then the next read of the log reads all of it.
     }
     knownCollections = Mutex(known)
     self.hasChanges = hasChanges
@@ -102,7 +102,7 @@ package final class RemoteBackend: Backend {
     fetches.cache.whenRoomIsMade(body)
   }
 
-  /// Another machine may have a later build.
+  /// A record of an unknown format counts as damage, because another machine may have a later build.
   package func isDamage(_ error: BlobStorageError) -> Bool {
     error.code == .corrupted || error.code == .unsupportedFormat
   }
@@ -115,7 +115,7 @@ package final class RemoteBackend: Backend {
     return names
   }
 
-  /// The packs whose files lie in the spool, also those that are torn.
+  /// The packs with files in the spool, including torn ones.
   func spooledPackNames() throws(BlobStorageError) -> [PackName] { try spool.packNames().live }
 
   package func distrustLocal(_ name: PackName) { torn.withLock { _ = $0.insert(name) } }
@@ -128,10 +128,10 @@ package final class RemoteBackend: Backend {
 
   /// Lists all published packs with their lengths, and reads the log.
   ///
-  /// The result has every pack that was published before the call, unless it was removed. It has no fences, and no pack
-  /// behind one.
+  /// The result has every pack that was published before the call, unless it was removed. Its `packs` contain no fence,
+  /// and no pack behind one.
   ///
-  /// - Parameter asksWriters: whether to look for packs that only the registration of their writer names. That costs one
+  /// - Parameter asksWriters: whether to look for packs that only the registration of their writer names. Costs one
   ///   more listing, and one get for each registered writer.
   package func publishedPacks(asksWriters: Bool = false) throws(BlobStorageError) -> StoreListing {
     // Before the listing, which then has all packs that a registration or a change names.
@@ -155,7 +155,7 @@ package final class RemoteBackend: Backend {
     return listing
   }
 
-  /// Keeps what a listing shows. Changes show only new fences: all others stay.
+  /// Remembers a listing. A partial one shows only new fences, so it inherits the earlier ones.
   func remember(_ listing: inout StoreListing) {
     if listing.isPartial {
       listing.fences.merge(lastListing?.fences ?? [:]) { min($0, $1) }
@@ -174,7 +174,7 @@ package final class RemoteBackend: Backend {
   /// The last listing; nil before the first.
   package var lastListing: StoreListing? { listing.withLock { $0 } }
 
-  /// The length of a pack, if it is known to be published.
+  /// The length of a pack; nil if it is not known to be published.
   func publishedByteCount(_ name: PackName) -> Int64? { lengths.withLock { $0[name] } }
 
   func setPublished(_ name: PackName, _ byteCount: Int64) { lengths.withLock { $0[name] = byteCount } }
@@ -208,7 +208,7 @@ package final class RemoteBackend: Backend {
   /// The newest state of the log that this process has read.
   package var collections: Collections { knownCollections.withLock { $0 } }
 
-  /// Keeps `newer`, unless it is older than the known state.
+  /// Adopts `newer`, unless it is older than the known state.
   package func adopt(_ newer: Collections) {
     let isNew = knownCollections.withLock { known in
       guard known.number < newer.number else { return false }
@@ -217,7 +217,7 @@ package final class RemoteBackend: Backend {
     }
     guard isNew else { return }
     do throws(BlobStorageError) { try logFile.keep(newer.encoded(.checkpoint, storeID: storeID)) } catch {
-      // The next process reads more of the log.
+      // Then the next process reads more of the log.
     }
   }
 
@@ -233,7 +233,7 @@ package final class RemoteBackend: Backend {
     if let file = try openLocalPack(name) { return file }
     if let footer = try footers.open(name) { return remoteFile(name, byteCount: footer.byteCount, footer) }
     if index.isInUse {
-      // Footers of all packs that are read would take as much room as the rows of the index.
+      // Do not keep its footer: all footers would take as much space as the rows of the index.
       let known = publishedByteCount(name)
       let found =
         if let known { known } else { try objects.tail(SharedNames.pack(name), byteCount: 1)?.byteCount }
@@ -285,12 +285,12 @@ package final class RemoteBackend: Backend {
     fetches.cache.forget(name)
   }
 
-  /// Makes the next reads of a pack's records go to the object store.
+  /// Drops a pack's cached parts, so that the next reads go to the object store.
   package func forgetRecords(_ name: PackName) { fetches.cache.forget(name) }
 
   /// Whether header or footer of a published pack differ from the local copies.
   ///
-  /// The local copies stay: no other machine may have them.
+  /// The local copies stay, because no other machine may have them.
   package func hasOtherFooter(_ name: PackName) throws(BlobStorageError) -> Bool {
     guard let copy = try footers.open(name) else { return false }
     defer { copy.file.close() }
@@ -314,7 +314,7 @@ package final class RemoteBackend: Backend {
 
   /// Publishes the sealed pack in `file`, and names it in a change. Idempotent.
   ///
-  /// - Throws: if the outcome is unknown. Try again.
+  /// - Throws: if the outcome is unknown. Then try again.
   package func publish(
     _ name: PackName, _ file: any File, byteCount: Int64
   ) throws(BlobStorageError) -> Publication.Outcome {
@@ -363,7 +363,7 @@ package final class RemoteBackend: Backend {
         begun.append(readAhead.run { do throws(BlobStorageError) { try file.prefetch(range) } catch {} })
       }
     }
-    // This thread runs the last one, and all of them if there is no other thread.
+    // This thread runs the last one, or all of them if there is no other thread.
     begun.last?()
     if readAhead.width == 0 { for run in begun { run() } }
   }
@@ -385,8 +385,8 @@ package final class RemoteBackend: Backend {
 
   // MARK: Footers
 
-  /// The newest index that can be used, which a rebuild takes next. A collector relies on footers alone: nothing is removed
-  /// because of what an index says.
+  /// The newest usable index, which the next rebuild adopts. A collector relies on footers alone: it must not remove
+  /// anything because of an index.
   func findIndex() throws(BlobStorageError) -> IndexRoot? {
     let mayUse = hasChanges && !isForCollector && !needsAllPacks.load(ordering: .relaxed)
     let found = mayUse ? try index.newest() : nil
@@ -394,7 +394,7 @@ package final class RemoteBackend: Backend {
     return found
   }
 
-  /// Makes rebuilds of this process read all packs.
+  /// Makes this process's rebuilds read all packs.
   func leaveIndex() { needsAllPacks.store(true, ordering: .relaxed) }
 
   package func prefetchFooters() throws(BlobStorageError) {
@@ -402,7 +402,8 @@ package final class RemoteBackend: Backend {
     try forEachPublished(try publishedPacks().packs.keys.sorted()) { _, _ in }
   }
 
-  /// Calls `body` with each published pack in order, or nil if it has gone. Prefetches several footers at once.
+  /// Calls `body` with each published pack in order, with nil for a pack that is gone. Prefetches several footers at
+  /// once.
   package func forEachPublished(
     _ names: [PackName], _ body: (PackName, (any File)?) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -421,7 +422,7 @@ package final class RemoteBackend: Backend {
     }
   }
 
-  /// Makes a local copy of a pack's header and footer. Returns the pack's length, or nil if it has gone.
+  /// Copies a pack's header and footer to this machine. Returns the pack's length, or nil if it is gone.
   private func fetchFooter(_ name: PackName) throws(BlobStorageError) -> Int64? {
     if let copy = try footers.open(name) { return copy.byteCount }
     let object = SharedNames.pack(name)

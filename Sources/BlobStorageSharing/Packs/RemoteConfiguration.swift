@@ -1,18 +1,19 @@
 import BlobStorage
 
-/// How this machine uses a store whose packs are objects.
+/// Configures this machine's use of a store whose packs are objects.
 public struct RemoteConfiguration: Sendable, Hashable {
-  /// The limit of cached packs on this machine's disk, in bytes. At least 64 MiB, which reading in order needs.
+  /// The limit of cached packs on this machine's disk, in bytes. At least 64 MiB, which sequential reads need.
   ///
-  /// It also keeps the footers of all packs.
+  /// The footers of all packs are kept in addition.
   public var cacheByteLimit: Int64
-  /// The limit of what this machine keeps of the store's catalog, in bytes: one half for the rows that it has itself, the
-  /// other, of at least 16 MiB, for parts of the store's index. A collection puts an index once its own catalog is longer
-  /// than half of this.
+  /// The limit of this machine's catalog, in bytes. One half is for its own rows. The other half, at least 16 MiB, is
+  /// for cached parts of the store's index. A collection puts an index once its own catalog is longer than half of
+  /// this.
   public var catalogByteLimit: Int64
-  /// The time between runs of the periodic work: publish relaxed puts, look for packs of other machines. Zero for never.
+  /// The time between runs of the periodic work, which publishes relaxed puts and applies packs of other machines. Zero
+  /// for never.
   public var interval: Duration
-  /// Full packs that may wait to be published before a put has to wait; less than 0 counts as 0.
+  /// The number of full packs that may wait to be published before a put must wait. Negative values count as 0.
   public var waitingPackLimit: Int
 
   /// A configuration with these values.

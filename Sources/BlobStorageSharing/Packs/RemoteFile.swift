@@ -18,7 +18,7 @@ package final class RemoteFile: File {
     /// The whole pack, if this machine has it.
     var whole: (any File)?
     var isClosed = false
-    /// Where the last request ended, and how many bytes it prefetched.
+    /// The end of the last request, and the number of bytes that it prefetched.
     var askedEnd: Int64 = -1
     var aheadByteCount: Int64 = 0
   }
@@ -31,13 +31,13 @@ package final class RemoteFile: File {
     self.byteCount = byteCount
     self.fetches = fetches
     self.footer = footer
-    // After a power cut the local file of an own pack may be empty, which only the footer can show.
+    // After a power cut, the local file of a pack may be empty. Only the footer reveals that.
     state = Mutex(State(whole: footer == nil ? nil : fetches.cache.whole(name)))
   }
 
   package var path: FilePath { FilePath("\(fetches.objects.place)/\(fetches.object(name))") }
 
-  /// True: bytes come over a network.
+  /// True: reads go over a network.
   package var isRemote: Bool { true }
 
   package func read(
@@ -51,7 +51,7 @@ package final class RemoteFile: File {
     if let footer, try footer.read(into: target, at: offset) { return count }
     if let whole, try whole.read(into: target, at: offset) == count { return count }
     let ahead = state.withLock { state in
-      // Allow a step back: several threads read neighbours.
+      // Allow a step back, because several threads read neighbouring ranges.
       let isNext =
         state.askedEnd >= 0 && (state.askedEnd - 2 * Self.aheadByteCountMin...state.askedEnd).contains(offset)
       return isNext ? min(max(state.aheadByteCount * 2, Self.aheadByteCountMin), Self.aheadByteCountMax) : 0
@@ -72,9 +72,8 @@ package final class RemoteFile: File {
     try fetches.ensure(name, byteCount: byteCount, range)
   }
 
-  /// Drops a damaged range from the local cache, so that the next read fetches it from the object store.
-  ///
-  /// Another thread may have dropped it before.
+  /// Drops a damaged range from the local cache, so that the next read fetches it from the object store. Always returns
+  /// true, even if another thread has dropped it before.
   @discardableResult
   package func dropKept(_ range: Range<Int64>) -> Bool {
     if state.withLock({ $0.whole.take() }) != nil {

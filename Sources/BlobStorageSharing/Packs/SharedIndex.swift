@@ -3,20 +3,20 @@ import Logging
 import Synchronization
 import SystemPackage
 
-/// The index of a shared store: the rows of a catalog as objects. A machine reads ranges of them in place of the footers of
-/// all packs. Index.md explains it.
+/// The index of a shared store: rows of a catalog, kept as objects. A machine reads ranges of them instead of the
+/// footers of all packs. Index.md explains it.
 final class SharedIndex: Sendable {
   private let objects: any ObjectStore
   private let storeID: [UInt8]
   private let fetches: RangeFetches
-  /// Runs that were found damaged.
+  /// Runs in which this process has found damage.
   private let distrusted = Mutex<Set<UInt64>>([])
   private let wasOpened = Atomic<Bool>(false)
   /// Whether a catalog of this process has relied on an index.
   var isInUse: Bool { wasOpened.load(ordering: .relaxed) }
 
   private static let rootByteCountMax: Int64 = 64 << 20
-  /// So many indexes stay: a machine may still read the last but one.
+  /// The number of indexes to keep: a machine may still read the last but one.
   private static let keptCount = 2
 
   init(
@@ -36,7 +36,7 @@ final class SharedIndex: Sendable {
     wasOpened.store(true, ordering: .relaxed)
     return RowIndex(root, open: part) { [self] (root) in
       distrusted.withLock { _ = $0.insert(root.run) }
-      // The next collection puts another then.
+      // The next collection then puts another.
       do throws(BlobStorageError) { try objects.delete(SharedNames.index(Self.name(of: root))) } catch {}
     }
   }
@@ -46,12 +46,12 @@ final class SharedIndex: Sendable {
     RemoteFile(name: name, byteCount: byteCount, fetches: fetches, footer: nil)
   }
 
-  /// Opens an index for a look that relies on nothing.
+  /// Opens an index to examine it. No catalog relies on it.
   func look(_ root: IndexRoot) -> RowIndex { RowIndex(root, open: part) { _ in } }
 
-  /// The newest index whose objects are all there; nil if there is none, or none that this build can read.
+  /// Finds the newest index whose objects all exist; nil if there is none that this build can read.
   ///
-  /// - Complexity: one listing, and one get for each index that is tried.
+  /// - Complexity: one listing, and one get for each index tried.
   func newest() throws(BlobStorageError) -> IndexRoot? {
     let entries = try objects.listAll(SharedNames.index)
     for name in Self.names(entries).reversed() {
@@ -60,13 +60,13 @@ final class SharedIndex: Sendable {
     return nil
   }
 
-  /// The names of roots, the newest last.
+  /// The names of all roots, the newest last.
   private static func names(_ entries: [ObjectPage.Entry]) -> [SharedNames.IndexName] {
     entries.compactMap { SharedNames.indexName($0.name) }
       .sorted { ($0.number, $0.run) < ($1.number, $1.run) }
   }
 
-  /// The root of that name, if it is one of this store and layout, and all of its parts are there.
+  /// Reads the root with that name; nil unless it has this store and layout, and all of its parts exist.
   private func root(
     _ name: SharedNames.IndexName, _ entries: [ObjectPage.Entry]
   ) throws(BlobStorageError) -> IndexRoot? {
@@ -86,7 +86,7 @@ final class SharedIndex: Sendable {
     return isThere ? root : nil
   }
 
-  /// Later ones have greater numbers.
+  /// The name of a root. Later roots have greater numbers.
   private static func name(of root: IndexRoot) -> SharedNames.IndexName {
     SharedNames.IndexName(number: UInt64(root.log) << 32 | UInt64(root.change), run: root.run)
   }
@@ -95,15 +95,17 @@ final class SharedIndex: Sendable {
     _ = try objects.put(SharedNames.indexPart(name), .file(file, byteCount: byteCount), ifAbsent: false)
   }
 
-  /// Puts a root of an index whose parts are there, and removes indexes that no machine needs any more.
+  /// Puts the root of an index whose parts are stored, and deletes indexes that no machine needs any more.
   ///
-  /// Another collector that does the same may have removed the parts, which no root named: then the root means nothing.
+  /// Another collector's concurrent call may have deleted the parts, because no root named them yet. Machines then
+  /// ignore this root.
   func put(_ root: IndexRoot) throws(BlobStorageError) {
     _ = try objects.put(SharedNames.index(Self.name(of: root)), .bytes(root.encoded), ifAbsent: true)
     let entries = try objects.listAll(SharedNames.index)
     let names = Self.names(entries)
-    // Roots between those that this build can use may be of another build. A machine that has listed the root before the
-    // newest one of a run is about to read it. What is ahead of the log is left from a log that went back.
+    // Between the roots that this build can read, keep roots of other builds. Keep the last two roots of each run,
+    // because a machine that listed the older one is about to read it. Roots ahead of the log come from a log that was
+    // rolled back: delete them.
     var (kept, usable, counts) = (Set<SharedNames.IndexName>(), Set<UInt64>(), [UInt64: Int]())
     for name in names.reversed() where name.number >> 32 <= root.log {
       if usable.count == Self.keptCount, !usable.contains(name.run) { continue }

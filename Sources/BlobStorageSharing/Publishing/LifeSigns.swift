@@ -2,9 +2,9 @@ import BlobStorage
 import Foundation
 import Logging
 
-/// Renews the registrations of a process's writers, its collector among them, on a thread of its own.
+/// Renews the registrations of a process's writers, including its collector, on its own thread.
 ///
-/// Neither an upload nor a long read delays them. The thread begins with the first registration.
+/// So neither an upload nor a long read delays renewals. The thread starts with the first registration.
 final class LifeSigns: Sendable {
   private struct State: Sendable {
     var writers: [Reference] = []
@@ -14,7 +14,7 @@ final class LifeSigns: Sendable {
 
   private struct Reference: Sendable { weak var writer: SharedWriter? }
 
-  /// A collector waits three times as long.
+  /// A collector waits for three times as long.
   private static let intervalSecondsMax = 60.0
 
   private let state = Monitor(State())
@@ -22,7 +22,7 @@ final class LifeSigns: Sendable {
   private let hasThread: Bool
   private let logger: Logger
 
-  /// - Parameter intervalSeconds: of the store's periodic work; 0 for none.
+  /// - Parameter intervalSeconds: the interval of the store's periodic work; 0 for none.
   init(intervalSeconds: Double, hasThread: Bool, _ logger: Logger) {
     let most = Self.intervalSecondsMax
     self.intervalSeconds = intervalSeconds > 0 ? min(intervalSeconds, most) : most
@@ -60,7 +60,7 @@ final class LifeSigns: Sendable {
   private func run() {
     while true {
       let ends = state.withLock(when: { $0.isClosed }, withinSeconds: intervalSeconds) { state in
-        // The writers of a store that was never closed go with it.
+        // Ends with its writers if the store was never closed.
         state.isRunning = !state.isClosed && state.writers.contains { $0.writer != nil }
         return !state.isRunning
       }

@@ -4,8 +4,8 @@ import Logging
 
 /// Publishes the packs of one writer in sequence, one at a time, while the writer fills the next.
 ///
-/// A failed attempt leaves the pack in the spool. The next thread that waits for it tries again. A pack that can never
-/// be published ends the writer.
+/// A failed attempt leaves the pack in the spool, and the next thread that waits for it tries again. A pack that can
+/// never be published ends the writer.
 final class Publisher: Sendable {
   /// A sealed pack. Its locked file shows other processes that the writer lives, until the pack is published.
   struct Item: Sendable {
@@ -65,7 +65,7 @@ final class Publisher: Sendable {
     self.logger = logger
   }
 
-  /// Publishes for this session from now on.
+  /// Sets the session to publish for.
   func serve(_ session: WriterSession) { state.withLock { $0.session = session } }
 
   /// Whether the session has ended: it publishes nothing more.
@@ -74,7 +74,7 @@ final class Publisher: Sendable {
     return ending != nil || session?.ending != nil
   }
 
-  /// Queues a sealed pack, and starts to publish it if it is the next.
+  /// Queues a sealed pack, and starts publishing if it is the next one.
   func add(_ item: Item) {
     let begins = state.withLock { state in
       state.waiting[item.name.sequence] = item
@@ -85,7 +85,7 @@ final class Publisher: Sendable {
     if begins { go() }
   }
 
-  /// Publishes on its own thread, so that a cancelled caller need not wait for an answer.
+  /// Publishes on its own thread, so that a cancelled caller need not wait for a response.
   private func go() {
     if hasThread { Thread.start(named: "blob-publish") { [self] in run() } } else { run() }
   }
@@ -96,12 +96,12 @@ final class Publisher: Sendable {
   /// Whether a pack and all before it are published.
   func hasPublished(_ name: PackName) -> Bool { state.withLock { $0.isPublished(name) } }
 
-  /// Whether all packs before `sequence` are published, no later one waits, and the writer has not ended.
+  /// Whether all packs before `sequence` are published, no later pack waits, and the writer has not ended.
   func isDone(before sequence: UInt32) -> Bool {
     state.withLock { $0.ending == nil && $0.waiting.isEmpty && $0.publishedSequence == sequence - 1 }
   }
 
-  /// Continues under another number. Everything under the old one is published.
+  /// Continues under another number. Everything under the old one must be published.
   func begin(as writer: UInt64) {
     state.withLock { state in
       precondition(state.waiting.isEmpty, "a number is given up once all of its packs are published")
@@ -113,8 +113,8 @@ final class Publisher: Sendable {
 
   /// Waits until a sealed pack and all before it are published.
   ///
-  /// - Throws: the error of the last attempt, if it began after the call; `cancelled` if the task was, while publishing
-  ///   continues.
+  /// - Throws: the error of the last attempt, if it began after the call; `cancelled` if the task was cancelled, while
+  ///   publishing continues.
   func wait(for name: PackName) throws(BlobStorageError) { try wait { $0.isPublished(name) } }
 
   /// Waits until the writer may start another pack.
@@ -144,7 +144,7 @@ final class Publisher: Sendable {
     }
   }
 
-  /// Publishes all waiting packs, until none is left or one fails.
+  /// Publishes waiting packs until none is left or one fails.
   private func run() {
     while let item = next() {
       do throws(BlobStorageError) {
@@ -186,7 +186,7 @@ final class Publisher: Sendable {
     }
   }
 
-  /// Whether the whole pack can be read. Once it is published, machines have no other copy.
+  /// Whether the whole pack is readable. Once it is published, machines have no other copy.
   private func isWhole(_ item: Item) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
       return try PackScanner(file: item.file, name: item.name, codecs: codecs).isWhole()

@@ -1,19 +1,20 @@
 import BlobStorage
 import Synchronization
 
-/// Makes collectors of a shared store wait for one writer, from before its first lookup until everything is published.
+/// Makes collectors of a shared store wait for one writer, from before its first lookup until all its packs are
+/// published.
 package final class SharedMember: Sendable {
   private struct State: Sendable {
     var membership: Membership?
     var mark: (any File)?
     var hasLeft = false
-    /// Whether a sign of life is under way.
+    /// Whether a renewal is under way.
     var isRenewing = false
     var passedEpoch: UInt32 = 0
-    /// The last condemnation that was seen, and the last stream that had begun by then.
+    /// The last condemnation seen, and the last stream that had begun by then.
     var seenEpoch: UInt32 = 0
     var seenPut: UInt64 = 0
-    /// When the writer was last known not to be fenced.
+    /// When the writer was last known to be unfenced.
     var contact: Double?
   }
 
@@ -26,11 +27,11 @@ package final class SharedMember: Sendable {
   private let silenceSecondsMax: Double
   private let time: PassingTime
   private let clock: WallClock
-  /// Held while the writer registers, changes its number or leaves. Signs of life do not wait for that.
+  /// Held while the writer registers, changes its number or leaves. Renewals do not wait for it.
   private let change = IOLock<Void>(())
   private let state = Monitor(State())
 
-  /// - Parameter silenceSecondsMax: seconds without a sign of life after which the writer checks whether it was fenced.
+  /// - Parameter silenceSecondsMax: seconds without contact after which the writer checks whether it was fenced.
   init(
     backend: RemoteBackend, catalog: Catalog, locks: WriterLocks, leases: LeaseFile?,
     silenceSecondsMax: Double, time: PassingTime, clock: WallClock,
@@ -50,13 +51,13 @@ package final class SharedMember: Sendable {
   package var isJoined: Bool { state.withLock { $0.membership != nil && !$0.hasLeft } }
   package var passedEpoch: UInt32 { state.withLock { $0.passedEpoch } }
 
-  /// Registers the writer, and makes the catalog rely on no condemned or removed pack. Idempotent.
+  /// Registers the writer, and keeps new puts from relying on condemned or removed packs. Idempotent.
   func join(_ writer: UInt64) throws(BlobStorageError) {
     try change.withLock { (_) throws(BlobStorageError) in
       let (isJoined, hasLeft, known) = state.withLock { ($0.membership != nil, $0.hasLeft, $0.mark) }
       if hasLeft { throw BlobStorageError(.closed, "The store was closed.") }
       if isJoined { return }
-      // Keep the lock even if registering fails: another process must not take the writer for dead.
+      // Keep the lock even if registering fails, so that no other process takes the writer for dead.
       var mark = known
       if mark == nil { mark = try locks.make(writer) }
       state.withLock { [mark] in $0.mark = mark }
@@ -81,8 +82,8 @@ package final class SharedMember: Sendable {
     return state
   }
 
-  /// Renews the registration, so that collectors see that the writer lives, unless it is known to be fenced. Waits for
-  /// nothing but the put.
+  /// Renews the registration, unless the writer is known to be fenced. So collectors see that it lives. Waits only for
+  /// the put.
   func renewRegistration(publishedSequence: UInt32) throws(BlobStorageError) {
     let membership = state.withLock { state -> Membership? in
       guard !state.hasLeft, !state.isRenewing, let writer = state.membership?.writer,
@@ -118,9 +119,9 @@ package final class SharedMember: Sendable {
     state.withLock { $0.passedEpoch = max($0.passedEpoch, epoch) }
   }
 
-  /// Whether a collector has fenced the writer, as far as the last listing shows.
+  /// Whether a collector has fenced the writer, according to the last listing.
   ///
-  /// After a long silence it also looks at the name `next`, under which the writer would publish.
+  /// After a long silence it also checks for an object named `next`, the writer's next pack.
   func isFenced(before next: PackName) throws(BlobStorageError) -> Bool {
     guard isJoined else { return false }
     if backend.lastListing?.fences[next.writer] != nil { return true }
@@ -133,20 +134,20 @@ package final class SharedMember: Sendable {
     return isTaken
   }
 
-  /// Registers a new number in place of a fenced one, unless a stream is open: it may rely on removed packs.
+  /// Registers a new number to replace a fenced one, unless a stream is open: a stream may rely on removed packs.
   ///
   /// - Parameter takeOver: moves the writer to the new number, and returns false if the old one has unpublished packs.
   /// - Returns: whether the writer has a new number.
   func renew(_ takeOver: (UInt64) -> Bool) throws(BlobStorageError) -> Bool {
     try change.withLock { (_) throws(BlobStorageError) in
-      // A stream that begins now joins before its first lookup, so it waits for this lock.
+      // A stream that begins now joins before its first lookup, and so waits for this lock.
       guard let old = state.withLock({ $0.hasLeft ? nil : $0.membership }),
         leases?.hasPuts(upTo: .max) != true
       else { return false }
       let writer = newNumber()
       let new = try registered(writer, locks.make(writer))
       let isRenewed = takeOver(writer)
-      // A sign of life under way must not register the old number anew.
+      // A renewal under way must not register the old number again.
       if isRenewed { state.withLock(when: { !$0.isRenewing }) { $0 = new } }
       guard let unused = isRenewed ? old : new.membership else { return isRenewed }
       do throws(BlobStorageError) {
@@ -159,16 +160,16 @@ package final class SharedMember: Sendable {
     }
   }
 
-  /// Ends the registration of a writer that writes no more. Everything is published, or never can be.
+  /// Ends the registration of a writer that writes nothing more. Its packs are published, or never can be.
   ///
   /// - Parameter publishedSequence: the last published sequence; 0 for none, or if the writer is fenced.
   func leave(publishedSequence: UInt32) throws(BlobStorageError) {
     try change.withLock { (_) throws(BlobStorageError) in
-      // A sign of life under way must not register the writer anew.
+      // A renewal under way must not register the writer again.
       state.withLock { $0.hasLeft = true }
       let (membership, mark) = state.withLock(when: { !$0.isRenewing }) { ($0.membership, $0.mark) }
       guard let membership else { return }
-      // The log names removed packs for good.
+      // Without an end mark if the log records the removal of the last pack.
       let last = PackName(writer: membership.writer, sequence: publishedSequence)
       try membership.leave(
         publishedSequence: backend.collections.removed.contains(last) ? 0 : publishedSequence)

@@ -2,7 +2,7 @@ import BlobStorage
 import Logging
 import Synchronization
 
-/// Publishes the packs of one session, and makes collectors wait for it until everything is published.
+/// Publishes the packs of one session, and makes collectors wait for it until all its packs are published.
 final class SharedWriter: PackPublisher {
   let publisher: Publisher
   let member: SharedMember
@@ -11,7 +11,7 @@ final class SharedWriter: PackPublisher {
   private let listLost: @Sendable () throws(BlobStorageError) -> [PackName]
   private let logger: Logger
   private var backend: RemoteBackend { publisher.backend }
-  /// Packs that a change has counted on without looking for them.
+  /// Packs that a commit relies on without a check that their objects exist.
   private let kept = Mutex<Set<PackName>>([])
 
   init(
@@ -27,12 +27,12 @@ final class SharedWriter: PackPublisher {
 
   func join(_ session: WriterSession) throws(BlobStorageError) {
     publisher.serve(session)
-    // Signs of life begin before the first one is due.
+    // Renewals must begin before the first one is due.
     life.add(self)
     try member.join(session.writerID)
   }
 
-  /// Shows collectors that the writer lives. One that has ended shows nothing: no collector need wait for it.
+  /// Shows collectors that the writer lives. Does nothing once the writer has ended, so that no collector waits for it.
   func renewRegistration() throws(BlobStorageError) {
     guard !publisher.hasEnded else { return }
     try member.renewRegistration(publishedSequence: publisher.publishedSequence)
@@ -46,7 +46,7 @@ final class SharedWriter: PackPublisher {
   }
 
   func joinStream(_ session: WriterSession, _ leases: LeaseFile) throws(BlobStorageError) -> UInt64? {
-    // Begin the put first: from now on the writer keeps its number.
+    // Begin the put first: from then on the writer keeps its number.
     let put = try leases.beginPut(from: session.currentSequence)
     do throws(BlobStorageError) { try join(session) } catch {
       leases.endPut(put)
@@ -55,7 +55,8 @@ final class SharedWriter: PackPublisher {
     return put
   }
 
-  /// Does not sync the pack: no durable call has returned yet, and a process that finds it after a power cut checks it.
+  /// Does not sync the pack: no durable call has returned yet, and a process that finds the pack after a power cut
+  /// verifies it.
   func seal(_ writer: PackWriter, of session: WriterSession) throws(BlobStorageError) -> Int64 {
     let byteCount = try writer.seal(synchronizes: false)
     publisher.add(
@@ -63,7 +64,7 @@ final class SharedWriter: PackPublisher {
     return 0
   }
 
-  /// The pack keeps all later ones from being published, until the next opening seals it.
+  /// Poisons the session: the pack blocks all later ones until the next opening seals it.
   func giveUp(_ writer: PackWriter, _ cause: BlobStorageError, of session: WriterSession) -> Int64 {
     session.poison(
       BlobStorageError(
@@ -91,7 +92,8 @@ final class SharedWriter: PackPublisher {
 
   func isThere(_ pack: PackName) -> Bool { backend.isThere(pack) }
 
-  /// Looks for packs that this process has not looked for yet. If one is missing, the catalog then says so.
+  /// Checks packs that this process has not checked yet. Returns one that is missing, and the catalog then marks it as
+  /// lost.
   func secure(_ packs: Set<PackName>, of session: WriterSession) throws(BlobStorageError) -> PackName? {
     let names = packs.filter { !backend.isThere($0) }.sorted()
     guard !names.isEmpty else { return nil }
@@ -104,12 +106,12 @@ final class SharedWriter: PackPublisher {
     return names.first { !backend.isThere($0) }
   }
 
-  /// From so many on, one listing of all packs costs less than looking for each.
+  /// From this number on, one listing of all packs costs less than checking each.
   private static let askedCountMax = 1_000
 
-  /// Looks for the packs that unchanged files were found in, and for all others, which may have their chunks.
+  /// Checks the packs that unchanged files rely on, and all others, which may have their chunks.
   ///
-  /// - Throws: `corrupted` if one is missing. Puts do not count on it from then on.
+  /// - Throws: `corrupted` if one is missing. Later puts do not rely on it.
   func checkKept() throws(BlobStorageError) {
     let names = kept.withLock { kept in
       defer { kept = [] }
@@ -124,7 +126,7 @@ final class SharedWriter: PackPublisher {
     }
   }
 
-  /// Seals the pack of a commit and waits until it is published. Concurrent callers share a pack.
+  /// Seals the pack of a commit, and waits until it is published. Concurrent callers share a pack: group commit.
   func publish(
     _ watermark: WriterSession.Watermark, of session: WriterSession
   ) throws(BlobStorageError) {
@@ -144,7 +146,7 @@ final class SharedWriter: PackPublisher {
     publisher.recordLeft()
   }
 
-  /// Continues under another number if a collector has fenced this one while nothing was left to publish.
+  /// Continues under another number if a collector fenced this one while the writer had nothing to publish.
   ///
   /// A concurrent write either comes first, and the number stays, or finds the new number registered.
   func renewIfFenced(_ session: WriterSession) throws(BlobStorageError) {

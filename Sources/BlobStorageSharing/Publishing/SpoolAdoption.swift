@@ -10,7 +10,7 @@ struct SpoolAdoption {
   private let backend: RemoteBackend
   private let locks: WriterLocks
   private var isRebuildDue = false
-  /// Writers that live, or have packs that stay in the spool.
+  /// Writers that live, or whose packs stay in the spool.
   private var unfinished: Set<UInt64> = []
   /// Writers with packs that can never be published. Only a collector, which fences them, ends their registration.
   private var ended: Set<UInt64> = []
@@ -27,8 +27,8 @@ struct SpoolAdoption {
 
   /// Sets aside the packs after a pack without a footer, for each writer that a power cut may have ended.
   ///
-  /// The power cut may have torn records off that pack, and later packs may need them. Runs before any process seals
-  /// it. If the machine kept running, no record is lost: only the footer is missing.
+  /// The power cut may have torn off records of that pack, and later packs may need them. It must run before any
+  /// process seals that pack. If the machine kept running, no record is lost: only the footer is missing.
   static func setAsideTorn(
     _ backend: RemoteBackend, _ locks: WriterLocks, _ codecs: CodecPool, _ logger: Logger
   ) throws(BlobStorageError) {
@@ -38,11 +38,11 @@ struct SpoolAdoption {
         continue
       }
       for (index, name) in own.enumerated() {
-        // The lock fails if the writer lives.
+        // Adopting fails if the writer lives.
         guard let file = try backend.adoptPack(name) else { break }
         defer { file.close() }
         if try PackScanner(file: file, name: name, codecs: codecs).trailer() != nil { continue }
-        // Begin with the last: after a kill, the next run continues here.
+        // Begin with the last: if the process is killed, the next run continues here.
         for later in own[(index + 1)...].reversed() {
           let place = try backend.setAsidePack(later)
           logger.warning(
@@ -58,7 +58,7 @@ struct SpoolAdoption {
     let names = Dictionary(grouping: try backend.spooledPackNames(), by: \.writer)
     for writer in names.keys.sorted() {
       try attempt(writer) { (adoption) throws(BlobStorageError) in
-        // A published pack may lie in the spool unlocked while its writer lives.
+        // A living writer's published pack may lie unlocked in the spool.
         let isDead = try adoption.locks.ifDead(writer) { () throws(BlobStorageError) in
           try adoption.adopt(writer, (names[writer] ?? []).sorted())
           if !adoption.unfinished.contains(writer), !adoption.ended.contains(writer) {
@@ -81,7 +81,7 @@ struct SpoolAdoption {
     }
   }
 
-  /// Skips a writer on errors: a full object store must not prevent reading.
+  /// Skips the writer on an error: a full object store must not prevent reading.
   private mutating func attempt(
     _ writer: UInt64, _ body: (inout Self) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -94,7 +94,7 @@ struct SpoolAdoption {
     }
   }
 
-  /// Ends the registration of a dead writer, after a mark behind the last pack that it is known to have published.
+  /// Ends the registration of a dead writer, after an end mark behind the last pack that it is known to have published.
   private func leave(_ writer: UInt64) throws(BlobStorageError) {
     var last =
       try parts.catalog.packRows().lazy.map(\.row)
@@ -104,7 +104,7 @@ struct SpoolAdoption {
     if let fence = listing.fences[writer], fence > last { last = 0 }
     if backend.collections.removed.contains(PackName(writer: writer, sequence: last)) { last = 0 }
     if last > 0 {
-      // It may have published more than this machine remembers.
+      // The writer may have published more packs than this machine remembers.
       _ = try Fencing.fence(
         writer, published: last, removed: backend.collections.removed, by: nil, backend.objects,
         storeID: backend.storeID)
@@ -127,7 +127,7 @@ struct SpoolAdoption {
       defer { file.close() }
       let row = try row(of: name)
       if let byteCount = listing.packs[name], byteCount == (try file.status().byteCount) {
-        // A pack torn by a power cut is whole in the object store: rebuild the catalog from that one first.
+        // A torn local file has a whole copy in the object store: rebuild the catalog from that first.
         if row?.isSealed != true || row?.isDamaged != false {
           backend.distrustLocal(name)
           try parts.catalog.rebuild(because: nil)
@@ -139,7 +139,7 @@ struct SpoolAdoption {
         continue
       }
       if backend.collections.removed.contains(name) {
-        // It was published, and collected since.
+        // The pack was published, and a collector has removed it since.
         try setAside(name)
         continue
       }
@@ -214,7 +214,7 @@ struct SpoolAdoption {
     isRebuildDue = true
   }
 
-  /// Whether a sealed pack is whole. The spool is not synced, so a power cut may leave holes.
+  /// Whether a sealed pack is whole. The spool is not synced, so a power cut may have left holes.
   private func isWhole(_ name: PackName, _ file: any File) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
       return try PackScanner(file: file, name: name, codecs: parts.setting.codecs).isWhole()

@@ -1,12 +1,12 @@
 import BlobStorage
 import SystemPackage
 
-/// Locks one file for each registered writer of this state folder, so that other processes see which writers are dead.
+/// Locks one file for each registered writer of this state folder, so that other processes detect dead writers.
 ///
 /// The next opening ends the registrations of dead writers, so that no collector waits for them.
 ///
-/// The file names the boot in which the writer lived. After a power cut, its last records may be on the medium without
-/// earlier ones.
+/// The file names the boot in which the writer lived. After a power cut, the medium may have the writer's last records
+/// without earlier ones.
 struct WriterLocks: Sendable {
   let folder: FilePath
   let files: any FileSystem
@@ -19,7 +19,7 @@ struct WriterLocks: Sendable {
     }
   }
 
-  /// Whether the machine has been up since the writer began; false if unknown.
+  /// Whether the machine has not restarted since the writer began; false if unknown.
   func isOfThisBoot(_ writer: UInt64) throws(BlobStorageError) -> Bool {
     guard let file = try files.openIfThere(path(writer), .read) else { return false }
     defer { file.close() }
@@ -28,9 +28,9 @@ struct WriterLocks: Sendable {
     return try file.bytesThere(at: 0, identity.count + 1) == identity
   }
 
-  /// Calls `body` unless the writer lives. No other process takes the writer for dead meanwhile.
+  /// Calls `body` unless the writer lives. Meanwhile no other process takes the writer for dead.
   ///
-  /// A writer without a file has ended, or lost it in a power cut.
+  /// A writer without a file has ended, or a power cut lost the file.
   ///
   /// - Returns: false if the writer lives.
   func ifDead(_ writer: UInt64, _ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) -> Bool
@@ -45,11 +45,11 @@ struct WriterLocks: Sendable {
   }
 
   func remove(_ writer: UInt64) {
-    // A file that stays only costs a look for a registration.
+    // A file that stays costs only a lookup of a registration.
     files.discard(path(writer))
   }
 
-  /// Calls `body` with each dead writer. No other process does so at the same time.
+  /// Calls `body` with each dead writer. No other process handles the same writer at the same time.
   func forEachDead(_ body: (UInt64) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
     for name in try files.list(folder) {
       guard let writer = Hex.integer(UInt64.self, name.prefix(16)) else { continue }

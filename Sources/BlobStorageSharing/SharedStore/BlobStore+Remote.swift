@@ -3,8 +3,8 @@ import BlobStorage
 extension BlobStore {
   /// Creates an empty shared store and opens it.
   ///
-  /// - Parameter hasSingleCollector: whether the object store lacks conditional put, so that only this state folder
-  ///   collects garbage.
+  /// - Parameter hasSingleCollector: whether the object store lacks conditional put, so that only this state folder may
+  ///   collect garbage.
   /// - Throws: `storeExists`, or `notAStore` if the place holds other objects.
   package static func create(
     in objects: any ObjectStore, state: String, options: StoreOptions = StoreOptions(),

@@ -3,7 +3,7 @@ import Foundation
 import Logging
 
 extension Engine {
-  /// Locates a store's packs in an object store, and configures how this machine uses them.
+  /// The place of a store's packs in an object store, and this machine's configuration for them.
   package struct Remote: PackLocation {
     package var objects: any ObjectStore
     package var configuration: RemoteConfiguration
@@ -11,12 +11,12 @@ extension Engine {
     package var silenceSecondsMax: Double
     /// Entries of the log between two checkpoints.
     package var checkpointInterval = CollectionLog.usualCheckpointInterval
-    /// Changes to keep for machines that were away. One that has missed more lists all packs.
+    /// The number of changes to keep for machines that were away. A machine that missed more lists all packs.
     package var keptChangeCount: UInt32 = 1 << 16
-    /// Seconds without an answer or a sign of life before gc fences a writer. A gc that waits less fences none.
+    /// Seconds without an acknowledgement or a renewal before gc fences a writer. A gc that waits for less fences none.
     package var fencePatienceSeconds = 180.0
-    /// The signs of life of the store that the engine collects for; nil if it does more than collect. A collector
-    /// relies on condemned packs like on others.
+    /// For a collecting engine, the renewals of the store that it collects for; else nil. A collector may rely on
+    /// condemned packs.
     var life: LifeSigns?
     var isForCollector: Bool { life != nil }
     /// The bytes of the object `store` behind the header.
@@ -58,18 +58,18 @@ extension Engine {
 
   /// Creates an empty shared store.
   ///
-  /// - Parameter extra: bytes of its object `store` behind the header.
+  /// - Parameter extra: bytes of the object `store` behind the header.
   package static func create(
     in objects: any ObjectStore, options: StoreOptions, extra: [UInt8] = [],
     environment: Environment = Environment()
   ) throws(BlobStorageError) {
     var header = try newHeader(options, environment)
-    // Without conditional puts, changes have no order.
+    // Without conditional put, changes have no order.
     if extra.isEmpty { header.flags.insert(.changes) }
     try StateFolder.create(header, extra: extra, in: objects)
   }
 
-  /// Creates an empty shared store in an object store that lacks conditional put. Only this state folder collects
+  /// Creates an empty shared store in an object store that lacks conditional put. Only this state folder may collect
   /// garbage.
   package static func create(
     in objects: any ObjectStore, maintainedFrom state: String, options: StoreOptions,
@@ -92,7 +92,7 @@ extension Engine {
     try self.init(path: path, configuration: configuration, environment: environment, location: remote)
   }
 
-  /// The collaborator, if the store is shared.
+  /// The shared store; nil for other stores.
   var shared: SharedStore? { sharing as? SharedStore }
 
   package var publishedPacks: CatalogExtension? { shared?.catalogExtension }

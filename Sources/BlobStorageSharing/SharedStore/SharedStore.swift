@@ -5,16 +5,16 @@ import Logging
 import Synchronization
 import SystemPackage
 
-/// Shares a store between machines: its packs are objects, and each machine has a state folder.
+/// Shares a store between machines: packs are objects, and each machine has a state folder.
 package final class SharedStore: Sharing {
   let parts: StoreParts
   let backend: RemoteBackend
   let remote: Engine.Remote
   package let catalogExtension: CatalogExtension
   let locks: WriterLocks
-  /// Signs of life of this store's writers. A collector shares those of the store that it collects for.
+  /// Renews the registrations of this store's writers. A collector uses that of the store that it collects for.
   let life: LifeSigns
-  /// Whether packs of dead processes could not be published yet.
+  /// Whether packs of dead processes are still unpublished.
   private let hasLeftSpool = Atomic<Bool>(false)
   private let timer = Mutex<(any DispatchSourceTimer)?>(nil)
 
@@ -42,10 +42,10 @@ package final class SharedStore: Sharing {
     (try? remote.maintainer())?.machine
   }
 
-  /// The collector reads a catalog that stands still.
+  /// False: the collector needs a catalog that does not change.
   package var collectsBesideCommits: Bool { false }
 
-  /// No machine may change or remove a published pack alone.
+  /// True: no single machine may change or remove a published pack.
   package var keepsDamagedPacks: Bool { true }
 
   package func requireOwnPacks(_ refusal: @autoclosure () -> String) throws(BlobStorageError) {
@@ -107,8 +107,8 @@ package final class SharedStore: Sharing {
     try (session.publisher as? SharedWriter)?.checkKept()
   }
 
-  /// Publishes packs that dead processes left, and returns why some could not be published. Those stay, and reads do
-  /// not wait for them.
+  /// Publishes packs that dead processes left. Returns the error if some could not be published. Those stay, and reads
+  /// do not wait for them.
   @discardableResult
   private func adoptSpool() throws(BlobStorageError) -> BlobStorageError? {
     var adoption = SpoolAdoption(parts, backend, locks)
@@ -117,7 +117,7 @@ package final class SharedStore: Sharing {
     return adoption.failure
   }
 
-  /// Publishes packs of dead processes again, if the last attempt left some.
+  /// Tries again to publish packs of dead processes, if the last attempt left some.
   @discardableResult
   func adoptLeftSpool() throws(BlobStorageError) -> BlobStorageError? {
     hasLeftSpool.load(ordering: .relaxed) ? try adoptSpool() : nil
@@ -131,7 +131,7 @@ package final class SharedStore: Sharing {
 
   package func resolveGone(_ pack: PackName, _ reason: String) throws(BlobStorageError) {
     try parts.packs.forget { $0 == pack }
-    // The second run marks it as lost.
+    // The second run lists all packs, and marks a missing one as lost.
     for isFull in [false, true] {
       try catalogExtension.run(isFull: isFull)
       let isRemoved = try parts.catalog.read { (transaction) throws(BlobStorageError) in
@@ -145,7 +145,7 @@ package final class SharedStore: Sharing {
 
   // MARK: Losses
 
-  /// What the last extension missed or could not read.
+  /// The packs that the last extension found missing or damaged.
   package func losses() throws(BlobStorageError) -> KnownLosses {
     var losses = KnownLosses()
     var lost = Set(backend.lastListing?.missing ?? [])
@@ -165,7 +165,7 @@ package final class SharedStore: Sharing {
     let known = listing.collections
     let (leads, holds) = (try backend.log.leads(to: known), try backend.log.holds(known))
     if leads, holds { return }
-    // With the log as this machine knows it, the next collection would remove packs that came back.
+    // With this machine's state of the log, the next collection would remove packs that were restored.
     guard listing.leftovers.isEmpty, !leads else {
       throw BlobStorageError(
         .corrupted,
@@ -185,7 +185,7 @@ package final class SharedStore: Sharing {
       .union(listing.missing)
   }
 
-  /// The error for a bucket whose log is not the one that this machine has read.
+  /// The error for a bucket whose log lacks entries that this machine has read.
   var otherLog: BlobStorageError {
     BlobStorageError(
       .corrupted,
@@ -193,7 +193,7 @@ package final class SharedStore: Sharing {
         + " `blobtool repair`.", path: path)
   }
 
-  /// Stops relying on what is damaged in a published pack. No machine may change or remove such a pack alone.
+  /// Stops relying on the damaged parts of a published pack. No single machine may change or remove such a pack.
   package func distrust(
     _ pack: UInt32, except whole: [PackRecord]
   ) throws(BlobStorageError) -> Set<BlobDigest>? {
@@ -249,7 +249,7 @@ extension SharedStore {
       do throws(BlobStorageError) { try session.rollOver() } catch { failure = error }
       try adoptIndex()
       try catalogExtension.run()
-      // A writer that cannot publish acknowledges nothing.
+      // A writer that cannot publish must not acknowledge.
       if let failure { throw failure }
       if let writer = session.publisher as? SharedWriter { try writer.renewIfFenced(session) }
       try acknowledgeCondemnation(engine)
@@ -263,7 +263,7 @@ extension SharedStore {
   /// Acknowledges the last condemnation, unless a stream may rely on condemned packs.
   ///
   /// A stream relies on earlier lookups. So the acknowledgement waits for streams that began before the catalog had the
-  /// condemnation. A commit relies on its view only, and goes to the pack that was open when it took the view: rolling
+  /// condemnation. A commit relies only on its view, and goes to the pack that was open when it took the view. Rolling
   /// over publishes that pack, and a commit that finds another pack open takes another view.
   func acknowledgeCondemnation(_ engine: Engine) throws(BlobStorageError) {
     guard let member = (engine.writer.publisher as? SharedWriter)?.member, member.isJoined else { return }

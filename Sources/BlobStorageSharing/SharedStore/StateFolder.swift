@@ -4,7 +4,7 @@ import SystemPackage
 /// This machine's folder for a shared store: unpublished packs, the catalog, leases, and cached parts of published
 /// packs.
 ///
-/// It has the layout of a store's folder. A flag in its `store` says that it is only a state folder.
+/// It has the layout of a store's folder. A flag in its `store` marks it as a state folder.
 ///
 /// Losing it loses nothing that was published.
 struct StateFolder {
@@ -41,7 +41,7 @@ struct StateFolder {
       }
       return
     }
-    // An earlier attempt of this put may have stored it.
+    // The first attempt of this put may have stored it.
     guard try objects.get(SharedNames.store, 0..<Int64(storeByteCountMax)) != content else { return }
     throw BlobStorageError(.storeExists, "There is a store in \(objects.place) already.", path: objects.place)
   }
@@ -122,11 +122,11 @@ struct StateFolder {
 }
 
 extension StoreFolder {
-  /// The footers of published packs. Only in a state folder.
+  /// The footers of published packs. Only a state folder has them.
   var footers: FilePath { path.entry("footers") }
   var ranges: FilePath { path.entry("ranges") }
-  /// Parts of the store's index.
+  /// Cached parts of the store's index.
   var index: FilePath { path.entry("index") }
-  /// Footers that are being fetched.
+  /// Incomplete copies of footers, and parts of an index before their put.
   var incoming: FilePath { path.entry("incoming") }
 }
