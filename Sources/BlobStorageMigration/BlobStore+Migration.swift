@@ -30,16 +30,16 @@ public struct MigrationReport: Sendable, Hashable, Codable {
 extension BlobStore {
   /// Imports all snapshots of another program's repository, oldest first, so that each becomes a state with its time.
   ///
-  /// The program writes each snapshot into a folder, which is imported and removed: that needs room for the longest one.
-  /// A file that is as in the snapshot before keeps its version. Snapshots that are states already are passed over, so
-  /// that an interrupted migration can be started again.
+  /// The program writes each snapshot into a folder, which is imported and removed. That needs room for the longest
+  /// one. A file that equals the one in the snapshot before keeps its version. Snapshots that are states already are
+  /// skipped, so that an interrupted migration can be started again.
   ///
   /// - Parameters:
-  ///   - options: how to import; its prefix is that of all keys. The name of the state is that of the snapshot.
-  ///   - workFolder: where the folder for a snapshot is made; nil for the system's folder for temporary files.
-  ///   - begin: is called with each snapshot before it is imported.
-  /// - Throws: `sourceFailed` with what the program says.
-  /// - Durability: each state is durable before the next snapshot is begun.
+  ///   - options: how to import; its prefix applies to all keys. Each state gets the name of its snapshot.
+  ///   - workFolder: the folder for the snapshots' folders; nil for the system's folder for temporary files.
+  ///   - begin: called with each snapshot before its import.
+  /// - Throws: `sourceFailed` with the program's message.
+  /// - Durability: unless `options` are relaxed, each state is durable before the next snapshot is begun.
   public func importSnapshots(
     of repository: SnapshotRepository, options: ImportOptions = ImportOptions(), workFolder: URL? = nil,
     begin: @escaping @Sendable (SnapshotRepository.Snapshot) -> Void = { _ in },
@@ -74,7 +74,7 @@ extension BlobStore {
           try repository.extract(snapshot, to: folder)
         }
       } catch {
-        // One file that cannot be restored is no reason to leave the others out.
+        // One file that cannot be restored does not exclude the others.
         let names = try? FileManager.default.contentsOfDirectory(atPath: folder.path)
         guard error.code == .sourceFailed, names?.isEmpty == false else { throw error }
         skipped.append(
@@ -113,7 +113,7 @@ extension BlobStore {
     try? FileManager.default.removeItem(at: folder)
   }
 
-  /// Runs what waits for another program on a thread of its own.
+  /// Runs a call that waits for another program on a thread of its own.
   private static func inBackground<T: Sendable>(
     _ body: @escaping @Sendable () throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {

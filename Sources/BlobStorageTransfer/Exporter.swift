@@ -5,7 +5,7 @@ import SystemPackage
 
 /// Writes versions as files and links below a folder, and nowhere else.
 final class Exporter {
-  /// What one thread writes at a time: most neighbours lie in the same folders.
+  /// Limits of a batch, which one thread writes: most neighbours lie in the same folders.
   private static let batchByteCount: Int64 = 1 << 20
   private static let batchCount = 64
 
@@ -45,7 +45,7 @@ final class Exporter {
     }
     let folders = try ExportedFolders(engine, options)
     report.damaged += folders.unreadable
-    // Nothing to write is no reason to make a folder.
+    // Without anything to write, no folder is created.
     if options.state == nil, !options.prefix.isEmpty,
       try engine.keys(options.prefix, after: nil, limit: 1).isEmpty, folders.isEmpty
     {
@@ -64,7 +64,7 @@ final class Exporter {
     return report
   }
 
-  /// - Parameter doublePaths: where keys are to be both a file and a folder.
+  /// - Parameter doublePaths: paths that keys need both as a file and as a folder.
   private func target(
     _ path: FilePath, excluding store: FileIdentity?, _ doublePaths: Set<[UInt8]>
   ) throws(BlobStorageError) -> ExportTarget {
@@ -91,7 +91,7 @@ final class Exporter {
         try CancellationFlag.check()
         if page.isEmpty {
           try engine.checkOpen()
-          // A page may have no key that matches.
+          // A page may hold no key that matches.
           while page.isEmpty, let next = try source.next() {
             reportMissing(source.removeMissing())
             page = next.filter { !links.follows($0) }[...]
@@ -130,7 +130,7 @@ final class Exporter {
       })
   }
 
-  /// Gives files their other names.
+  /// Creates the other names of hard-linked files.
   private func linkFollowers(_ writer: VersionWriter) throws(BlobStorageError) {
     for follower in links.followers {
       try CancellationFlag.check()
@@ -145,15 +145,15 @@ final class Exporter {
 
   // MARK: Keys
 
-  /// Counts what is to be exported.
+  /// Counts the versions to export.
   ///
-  /// - Returns: paths that are to be both a file and a folder. What this export writes is not replaced by itself.
+  /// - Returns: paths that keys need both as a file and as a folder. The export does not replace its own files there.
   private func scan(_ folders: ExportedFolders) throws(BlobStorageError) -> Set<[UInt8]> {
     var source = try ExportSource(engine, options)
     defer { source.close() }
     var doublePaths: Set<[UInt8]> = []
     let folderPaths = options.overwrites ? folders.paths : []
-    // Each key begins like the one before it in this list.
+    // A stack: each key begins with the one before it.
     var begun: [(key: [UInt8], version: BlobVersion)] = []
     while let page = try source.next() {
       totalCount += page.count
@@ -218,7 +218,7 @@ final class Exporter {
     let now = Date()
     guard force || now.timeIntervalSince(lastProgress) > 0.1 else { return }
     lastProgress = now
-    // Keys that came since the scan are more than were counted.
+    // Keys put after the scan can exceed the totals.
     progress(
       WorkProgress(
         phase: "exporting", doneByteCount: doneByteCount, totalByteCount: max(doneByteCount, totalByteCount),

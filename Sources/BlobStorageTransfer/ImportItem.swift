@@ -1,6 +1,6 @@
 import BlobStorage
 
-/// What an import finds on its way through the paths.
+/// An item that an import finds below its paths.
 enum ImportItem: Sendable {
   case source(ImportSource)
   case folder(ImportedFolder)
@@ -8,7 +8,7 @@ enum ImportItem: Sendable {
 
 /// A folder below the paths, or the only path itself.
 struct ImportedFolder: Sendable {
-  /// The prefix and the path; that of the root is the prefix, all others end in '/'.
+  /// The prefix and the path. The root's key is the prefix; all others end in '/'.
   var key: String
   var mark: FileMark
 }

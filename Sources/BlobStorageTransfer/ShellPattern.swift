@@ -7,7 +7,7 @@ package struct ShellPattern: Sendable {
   private let isOfFolders: Bool
   private let isOfPaths: Bool
 
-  /// A pattern that ends in '/' is one of folders, and that '/' is no part of it.
+  /// A pattern that ends in '/' matches folders only; that '/' is not part of it.
   package init(_ text: String) {
     isOfFolders = text.count > 1 && text.last == "/"
     let characters = Array(isOfFolders ? text.dropLast() : text[...])
@@ -15,7 +15,7 @@ package struct ShellPattern: Sendable {
     isOfPaths = characters.contains("/")
   }
 
-  /// Whether a file or folder below the root is meant: by its path if the pattern holds a '/', else by its name.
+  /// Whether a file or folder below the root matches: by its path if the pattern holds a '/', else by its name.
   package func matches(path: String, isFolder: Bool) -> Bool {
     if isOfFolders, !isFolder { return false }
     if isOfPaths { return matches(path) }
@@ -24,7 +24,7 @@ package struct ShellPattern: Sendable {
 
   /// Whether the whole text matches.
   ///
-  /// - Complexity: text times pattern: the last `*` alone is tried again.
+  /// - Complexity: length of the text times length of the pattern, because only the last `*` is tried again.
   package func matches(_ text: String) -> Bool { pattern.matches(Array(text)) }
 }
 
@@ -54,7 +54,7 @@ struct PatternMatch<Element: Comparable & ExpressibleByUnicodeScalarLiteral & Se
     return place == pattern.count
   }
 
-  /// Where the pattern goes on after matching one character, or nil when it does not match.
+  /// Where the pattern continues after matching one character; nil if it does not match.
   private func step(_ place: Int, _ character: Element) -> Int? {
     guard place < pattern.count else { return nil }
     switch pattern[place] {
@@ -64,7 +64,7 @@ struct PatternMatch<Element: Comparable & ExpressibleByUnicodeScalarLiteral & Se
       let first = pattern.dropFirst(place + 1).first
       let isNegated = first == "!" || first == "^"
       let start = place + (isNegated ? 2 : 1)
-      // A ']' that stands first is one of the set: POSIX.1-2017, Shell, 2.13.1.
+      // A ']' that stands first belongs to the set: POSIX.1-2017, Shell, 2.13.1.
       guard let end = pattern.dropFirst(start + 1).firstIndex(of: "]") else {
         return character == "[" ? place + 1 : nil
       }

@@ -7,16 +7,16 @@ struct RestoredAttributes: Sendable {
   var attributes: FileAttributes
   var extended: [FileAttributes.Extended]
   var modified: FileTime
-  /// Nil if owners are left as they are.
+  /// Nil to leave owners as they are.
   var owners: OwnerNames?
 
-  /// Gives them to an open file or folder, as far as this user may.
+  /// Sets the attributes of an open file or folder, as far as this user may.
   ///
   /// - Returns: false if some could not be set.
-  /// - Throws: if the mode or time cannot be set for another reason than that only the owner may.
+  /// - Throws: if the mode or time cannot be set, unless only the owner may set it.
   func apply(to descriptor: Int32, _ path: @autoclosure () -> FilePath) throws(BlobStorageError) -> Bool {
     var isComplete = true
-    // A change of owner clears what runs as another user, and capabilities.
+    // Sets the owner first: a new owner clears set-user-ID bits and capabilities.
     if let owners, let owner = attributes.owner {
       let numbers = owners.numbers(of: owner)
       isComplete = uninterrupted { bs_set_owner(descriptor, numbers.user, numbers.group) } >= 0
@@ -32,7 +32,7 @@ struct RestoredAttributes: Sendable {
     return isComplete && areSet.allSatisfy { $0 }
   }
 
-  /// False if only the owner of the file may do that.
+  /// False if only the owner of the file may make the change.
   private static func change(
     _ attempt: String, _ path: @autoclosure () -> FilePath, _ body: () -> Int
   ) throws(BlobStorageError) -> Bool {

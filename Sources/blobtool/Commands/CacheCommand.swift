@@ -153,7 +153,7 @@ struct CacheLimitCommand: StoreCommand {
     try statistics.facts().print()
   }
 
-  /// Says which keys the limit would evict, and refuses that without --evict.
+  /// Names the keys that the limit would evict, and refuses to evict them without --evict.
   private func checkEviction(_ forecast: CacheForecast, isCache: Bool) throws {
     guard forecast.evictedKeyCount > 0 || (!isCache && forecast.keyCount > 0) else { return }
     let whole = "\(HumanText.count(forecast.keyCount, "key")), \(HumanText.size(forecast.byteCount))"

@@ -210,7 +210,7 @@ struct ImportCommand: StoreCommand {
     }
   }
 
-  /// The prefix, with a `/` behind the name of a folder.
+  /// The prefix, with a `/` appended if it names a folder.
   private func wholePrefix(_ paths: [FilePath]) -> String {
     guard let last = prefix.last, last.isLetter || last.isNumber,
       filesFrom != nil || from != nil || paths.contains(where: \.isFolder)
