@@ -34,7 +34,7 @@ extension BlobCache {
     try await run { (core) throws(BlobStorageError) in try core.statistics() }
   }
 
-  /// Writes the recorded uses, which later puts would write otherwise.
+  /// Writes the recorded uses now. Otherwise later puts write them.
   public func flush() async throws(BlobStorageError) {
     try await run { (core) throws(BlobStorageError) in try core.writeNotes() }
   }
@@ -42,11 +42,11 @@ extension BlobCache {
 
 /// How this process uses a cache.
 public struct CacheConfiguration: Sendable {
-  /// How it uses the store, if the cache opens it.
+  /// How to use the store, if the cache opens it.
   public var store: StoreConfiguration
   /// Bytes of recently used values to keep in memory.
   public var memoryByteLimit: Int
-  /// How safe a value is when a put returns.
+  /// The durability of a put.
   public var durability: Durability
 
   /// A configuration with these values.
@@ -66,7 +66,7 @@ extension BlobStore {
   /// The byte limit covers the whole folder, so other keys reduce the room of the cache. A store has one cache.
   ///
   /// With `evictsExistingKeys` the cache may evict keys that the store had before it was a cache. An existing cache
-  /// evicts them anyway. ``cacheForecast(prefix:limits:)`` says what would go.
+  /// evicts them anyway. ``cacheForecast(prefix:limits:)`` predicts what it would evict.
   ///
   /// - Throws: `invalidArgument` for limits out of range and for a store with a cache under another prefix. Also for a
   ///   store that is not a cache yet and whose keys may not be evicted.
@@ -82,7 +82,7 @@ extension BlobStore {
     return BlobCache(store: self, core: core)
   }
 
-  /// What turning the keys that begin with `prefix` into a cache, or changing its limits, would evict at once.
+  /// Predicts what turning the keys that begin with `prefix` into a cache, or changing its limits, would evict at once.
   ///
   /// - Throws: `invalidArgument` for limits out of range and for a store in a bucket.
   /// - Complexity: looks at every such key twice.

@@ -6,14 +6,14 @@ import Synchronization
 /// A cache on a store, or on the keys of one that begin with a prefix. It evicts values to keep the folder below its
 /// limit.
 ///
-/// The limit covers what the folder really takes, garbage and catalog included; the page Caching says how exactly. A put
-/// makes room before it needs it: there is no daemon. Any number of processes share a cache, each with a `BlobCache` of
-/// its own. A value is returned whole and right, or it is missing. Never rely on a value being present. All methods may
-/// be called from any task.
+/// The limit covers what the folder really takes, garbage and catalog included; see the page Caching. A put makes room
+/// before it needs it: there is no daemon. Any number of processes can share a cache, each with a `BlobCache` of its
+/// own. A read returns a value whole and right, or none. Never rely on a value being present. All methods may be called
+/// from any task.
 ///
-/// Unless a method says otherwise, it throws what those of `BlobStore` throw. A put is as durable as the configuration says:
-/// relaxed by default, so that after a power cut each value is there whole or not at all. A get takes microseconds and writes
-/// nothing. A put takes one append, and makes room now and then.
+/// Unless a method says otherwise, it throws what those of `BlobStore` throw. The configuration sets the durability of
+/// a put: relaxed by default, so that a power cut leaves each value whole or not at all. A get takes microseconds and
+/// writes nothing. A put takes one append, and makes room now and then.
 public final class BlobCache: Sendable {
   /// The store that the cache is on.
   public let store: BlobStore
@@ -144,14 +144,14 @@ public final class BlobCache: Sendable {
     }
   }
 
-  /// The bytes themselves.
+  /// The same for bytes.
   public func value(
     _ type: Data.Type = Data.self, forKey key: String
   ) async throws(BlobStorageError) -> Data? {
     try await value(type, forKey: key, as: .bytes)
   }
 
-  /// The same of JSON.
+  /// The same for JSON.
   public func value<Value: Codable & Sendable>(
     _ type: Value.Type = Value.self, forKey key: String
   ) async throws(BlobStorageError) -> Value? {
@@ -175,7 +175,7 @@ public final class BlobCache: Sendable {
     try await set(key, to: value, as: .json, priority: priority, lifetime: lifetime)
   }
 
-  /// The value of a key, made and stored if it is missing: once in this process, however many ask at the same time.
+  /// Returns the value of a key. Makes and stores a missing value, once for all concurrent callers in this process.
   ///
   /// Other callers wait for the value that is being made, and get its error if that fails. Two processes may make the
   /// same value; the later put stays. `make` runs in a task of its own and continues when the caller is cancelled,
@@ -192,7 +192,7 @@ public final class BlobCache: Sendable {
       if let task = inFlight[bytes] { return task }
       let task = Task {
         defer { self.inFlight.withLock { $0[bytes] = nil } }
-        // Another task may have made it since it was found missing.
+        // Another task may have made it meanwhile.
         if let value = try await self.stored(key, format) { return try format.data(of: value, key: key) }
         let data = try format.data(of: try await make(), key: key)
         do throws(BlobStorageError) {
@@ -236,13 +236,13 @@ public final class BlobCache: Sendable {
     }
   }
 
-  /// Runs a read. A task writes what reads have noted, so that none waits for that.
+  /// Runs a read. A separate task writes the notes of reads, so that no read waits for it.
   private func read<T: Sendable>(
     _ body: @escaping @Sendable (CacheCore) throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {
     let value = try await run(body)
     if core.areNotesToWrite() {
-      // A store that is closed has written them.
+      // A closed store has written them already.
       Task(priority: .utility) { try? await run { $0.writeNotesOfReads() } }
     }
     return value

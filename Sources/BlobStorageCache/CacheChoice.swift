@@ -1,13 +1,13 @@
 import BlobStorage
 
-/// Which packs to take away next, and which keys to evict for it.
+/// Chooses the packs to remove next, and the keys to evict for it.
 ///
-/// Of the keys that were not used for longest, those go whose packs free most for what has to be copied. A pack counts
-/// with the garbage it has and with what would become garbage. An exact LRU would empty no pack and copy each byte
-/// many times; choosing among the coldest tenth costs next to no hits.
+/// Among the keys that were unused for longest, evicts those whose packs free most for the bytes that must be copied. A
+/// pack frees its garbage and what would become garbage. An exact LRU would empty no pack and copy each byte many
+/// times. Choosing among the coldest twenty-fifth (twice a step of a fiftieth of the limit) costs next to no hits.
 struct CacheChoice {
   var packs: Set<UInt32> = []
-  /// Whether one of them takes more to copy than a step may.
+  /// Whether copying from one of them exceeds what a step may copy.
   var hasLarge = false
   var keys: [(id: CachedKeyRow.ID, row: CachedKeyRow)] = []
 
@@ -15,32 +15,32 @@ struct CacheChoice {
     var byteCount: Int64
     var garbageByteCount: Int64
     var coldByteCount: Int64 = 0
-    /// Cold blobs that it holds a part of, and how much of those that are not evicted yet lies in other packs.
+    /// Cold blobs with a part in it, and how many bytes of those that are not evicted yet lie in other packs.
     var digests: [BlobDigest] = []
     var elsewhereByteCount: Int64 = 0
 
     var freedByteCount: Int64 { min(byteCount, max(0, garbageByteCount) + coldByteCount) }
     var keptByteCount: Int64 { byteCount - freedByteCount }
-    /// Packs that free about the same share of themselves are equal, and then the older goes: else packs of small
-    /// values, whose refs weigh more, would stay for ever.
+    /// Packs that free about the same share of themselves rank equal, and then the older goes. Otherwise packs of small
+    /// values, whose refs weigh more, would stay forever.
     var rank: Int { Int((share * 12).rounded()) }
-    /// Whether far more would be evicted for it than it frees: it has the lists of many long blobs, for example.
+    /// Whether it would evict far more than it frees, for example because it has the lists of many long blobs.
     var isCostly: Bool { elsewhereByteCount / 3 > freedByteCount }
     private var share: Double { byteCount > 0 ? Double(freedByteCount) / Double(byteCount) : 1 }
   }
 
-  /// Chooses packs that free `goal` bytes, or as many as can be.
+  /// Chooses packs that free `goal` bytes, or as many as possible.
   ///
-  /// - Parameter copiesLarge: whether a pack that is larger than those of a cache may be copied from, beyond what a step
-  ///   copies else. It was made before there was a limit; to take it away without copying would empty the cache.
+  /// - Parameter copiesLarge: whether to copy from a pack that is larger than those of a cache, beyond the limit of a
+  ///   step. Such a pack is older than the limit; removing it without copying would empty the cache.
   static func make(
     _ cache: CacheCore, goal: Int64, _ limits: CacheLimits, copiesLarge: Bool
   ) throws(BlobStorageError) -> CacheChoice {
-    // Plain bytes of the least recently used keys of the lowest priorities, among which those go whose packs free most.
+    // Plain bytes of the cold keys to choose among: the least recently used ones of the lowest priorities.
     var coldByteCount = goal * 2
     while true {
       let (choice, freed, isAll) = try make(cache, goal: goal, coldByteCount, limits, copiesLarge)
-      // An eighth less is enough: more cold keys would be less cold.
+      // Seven eighths are enough: a wider choice would include warmer keys.
       if isAll || choice.hasLarge || freed >= goal - goal / 8 { return choice }
       coldByteCount *= 3
     }
@@ -90,9 +90,9 @@ struct CacheChoice {
     var rest = Array(sorted.map(\.key).reversed())
     var evicted: Set<BlobDigest> = []
     while freed < goal, let number = removeBest(of: &rest, packs), let pack = packs[number] {
-      // As a whole, a large one would take far more keys along than have to go: below, it is copied from.
+      // As a whole, a large one would take far more keys along than necessary: the next loop copies from it.
       if copiesLarge, pack.byteCount >= largeByteCount, freed + pack.freedByteCount > goal { continue }
-      // Of a pack without records nothing is left to free but its file.
+      // A pack without records frees nothing but its file.
       guard pack.freedByteCount > 0 || pack.byteCount == 0, !pack.isCostly || !copiesLarge,
         kept + pack.keptByteCount <= limits.copiedByteCountMax
       else { continue }
@@ -106,7 +106,7 @@ struct CacheChoice {
       }
     }
     for (number, pack) in sorted where copiesLarge && pack.byteCount >= largeByteCount {
-      // One at a time, and for a sixteenth of it at least.
+      // One at a time, and only if that frees at least a sixteenth of it.
       guard freed < goal - goal / 8, pack.freedByteCount >= pack.byteCount / 16 else { break }
       guard choice.packs.insert(number).inserted else { continue }
       choice.hasLarge = true
@@ -119,7 +119,7 @@ struct CacheChoice {
       placesByDigest[row.digest]?.contains { chosen.contains($0.pack) } ?? false
     }
     if choice.hasLarge {
-      // What stays is copied anyway: no more keys go than have to.
+      // The rest is copied anyway, so only as many keys go as necessary.
       var byteCount = goal
       choice.keys = Array(
         choice.keys.prefix { _, row in
@@ -136,8 +136,8 @@ struct CacheChoice {
     return Dictionary(places.map { ($0.pack, $0.byteCount) }, uniquingKeysWith: +).mapValues { whole - $0 }
   }
 
-  /// Takes a pack out of a list that has the best at its end. Of packs that free the same share, that is the one whose
-  /// blobs have least in other packs. So neighbours go, where long blobs lie in several packs.
+  /// Removes the best pack from a list that ends with it. Among packs that free the same share, the best is the one
+  /// whose blobs have least in other packs. So neighbours go together where long blobs lie in several packs.
   private static func removeBest(of rest: inout [UInt32], _ packs: [UInt32: Pack]) -> UInt32? {
     guard let last = rest.last.flatMap({ packs[$0] }) else { return nil }
     let equal = rest.indices.reversed().prefix { packs[rest[$0]]?.rank == last.rank }
@@ -149,8 +149,8 @@ struct CacheChoice {
 
   private static let smallPackCountMax = 12
 
-  /// Adds packs of next to nothing when there are many: what a step copies can be some drop records, and a file
-  /// takes a block.
+  /// Adds nearly empty packs when there are many: a step may copy no more than some drop records, and each file takes a
+  /// block.
   private mutating func addSmall(_ byteCounts: [UInt32: Int64], _ limits: CacheLimits) {
     guard !packs.isEmpty else { return }
     let small = byteCounts.filter { $0.value < limits.packByteCountTarget / 32 && !packs.contains($0.key) }

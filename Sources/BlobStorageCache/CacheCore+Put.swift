@@ -4,7 +4,7 @@ import Logging
 import Synchronization
 import SystemPackage
 
-/// Putting values: prepared without a lock, stored if there is room, noted in memory.
+/// Puts values: prepares them without a lock, stores them if there is room, and notes them in memory.
 extension CacheCore {
   /// A value that is ready to be stored.
   package struct Value {
@@ -17,14 +17,14 @@ extension CacheCore {
     }
   }
 
-  /// Values that are put together: as many as fit into a pack, or one that does not.
+  /// Values to put in one commit: as many as fit into a pack, or one that does not.
   package struct Group {
     package var values: [Value] = []
     private var byteCount = 0
 
     package init() {}
 
-    /// Adds a value, unless the group is full with it.
+    /// Adds a value; false if the group has no room for it.
     package mutating func add(_ value: Value, _ limits: CacheLimits) -> Bool {
       let added = value.item.packByteCountMax
       if byteCount + added > limits.packByteCountTarget, !values.isEmpty { return false }
@@ -33,16 +33,16 @@ extension CacheCore {
       return true
     }
 
-    /// The most that a pack needs for them.
+    /// The most bytes of a pack that they need.
     var needByteCount: Int64 { Int64(byteCount + CacheCore.extraByteCount(values.count)) }
   }
 
-  /// What storing a group came to, and what has to be on the medium for it to be durable.
+  /// The results of storing a group, and the watermark to sync for durability.
   package typealias Stored = (results: [PutResult], watermark: WriterSession.Watermark?)
 
-  /// Stores values under their keys, those that are put together in one commit where they fit.
+  /// Stores values under their keys, as many in one commit as fit.
   ///
-  /// - Returns: whether each value was stored. One that was not has no value afterwards, not an older one.
+  /// - Returns: whether each value was stored. A key whose value was not stored has no value, not an older one.
   package func put(_ items: [CacheItem]) throws(BlobStorageError) -> [Bool] {
     try engine.checkOpen()
     var stored = [Bool](repeating: false, count: items.count)
@@ -110,11 +110,11 @@ extension CacheCore {
     return result
   }
 
-  /// Stores values in one commit, in room that is made for them.
+  /// Stores values in one commit, after making room for them.
   ///
   /// - Returns: nil when no room can be made.
   package func store(_ group: Group, _ durability: Durability) throws(BlobStorageError) -> Stored? {
-    // A cache that was ended must not evict any more.
+    // A cache that another process has ended must not evict any more.
     if limits.keyLimit != nil { try adoptLimits() }
     let values = group.values
     let need = group.needByteCount
@@ -159,7 +159,7 @@ extension CacheCore {
   private static let attemptCount = 8
   private static let roomNeeded = BlobStorageError(.cacheNeedsRoom, "The pack has no room.")
 
-  /// The other bytes of a pack with that many values, an upper estimate: drops of the keys evicted for them, and the
+  /// An upper estimate of the other bytes of a pack with that many values: drops of the keys evicted for them, and the
   /// end of the footer.
   fileprivate static func extraByteCount(_ count: Int) -> Int { 4_096 + count * 256 }
 
@@ -171,7 +171,7 @@ extension CacheCore {
     engine.logger.notice("A value is not stored.", metadata: ["reason": "\(reason.message)"])
   }
 
-  /// Holds the limit of keys. The values are stored: if it cannot be held now, the next put does it.
+  /// Holds the limit of keys. The values are stored already: if this fails, the next put tries again.
   private func tryToHoldCount(keeping values: [Value]) {
     do throws(BlobStorageError) { try holdCount(keeping: Set(values.map(\.item.key))) } catch {
       engine.logger.warning(
@@ -179,7 +179,7 @@ extension CacheCore {
     }
   }
 
-  /// Notes the versions that putting the values replaces.
+  /// The notes for the versions that these values replace.
   private func replaced(
     by values: [Value], _ view: ReadTransaction
   ) throws(BlobStorageError) -> CacheNotes {
@@ -196,16 +196,16 @@ extension CacheCore {
 
   // MARK: Removing
 
-  /// Drops keys; says how many were there.
+  /// Drops keys and returns how many existed.
   package func remove(_ keys: [String]) throws(BlobStorageError) -> Int {
     var bytes: [[UInt8]] = []
     for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
     return try drop(bytes) { _, _ in true }
   }
 
-  /// Drops all versions of keys in one commit; says how many had any.
+  /// Drops all versions of keys in one commit, and returns how many keys had any.
   ///
-  /// - Parameter isToGo: says of a key, by its index, whether it is dropped.
+  /// - Parameter isToGo: whether to drop a key, by its index.
   func drop(
     _ keys: [[UInt8]], where isToGo: (Int, ReadTransaction) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) -> Int {
@@ -239,18 +239,18 @@ extension CacheCore {
       if page.isEmpty { return count }
       let removed = try remove(page.map { key(of: $0.key) })
       count += removed
-      // Another process removes them too.
+      // Another process is removing them too.
       if removed == 0 { return count }
     }
   }
 }
 
 extension BlobStorageError.Code {
-  /// The pack under way has no room for a value. Never leaves the library.
+  /// The open pack has no room for a value. Never leaves the library.
   static let cacheNeedsRoom = Self(rawValue: "cacheNeedsRoom")
 }
 
-/// Holding the limit: room for a pack is made before the pack is begun, and reserved for it.
+/// Holds the limit: makes room for a pack before it begins the pack, and reserves that room.
 ///
 /// A put that begins a pack holds `cache.lock`, measures what the folder takes, frees what is missing, and reserves the
 /// pack's space in its file. So the measurement includes what others may still write, and no put writes beyond it.
@@ -260,8 +260,8 @@ extension CacheCore {
   /// Begins a pack with room for `need` bytes.
   ///
   /// - Parameters:
-  ///   - roomCount: how often room had been made when it was found missing.
-  ///   - mediumIsFull: frees something also when the limit does not ask for it.
+  ///   - roomCount: how often room had been made when the put found none.
+  ///   - mediumIsFull: frees something even if the limit does not require it.
   /// - Throws: `limitExceeded` when the limit leaves no room, `busy` when another process makes room for too long,
   ///   `noSpace` when the medium has none.
   func makeRoom(_ need: Int64, since roomCount: Int, mediumIsFull: Bool) throws(BlobStorageError) {
@@ -284,7 +284,7 @@ extension CacheCore {
   }
 
   private func makeRoomLocked(_ need: Int64, _ mediumIsFull: Bool) throws(BlobStorageError) {
-    // Before the pack is sealed: if this process dies, only an open pack says that keys may not be noted.
+    // Notes come before the seal: if this process dies, only its open pack shows that keys may lack notes.
     do throws(BlobStorageError) { try writeNotes() } catch {}
     // Gives back what the last pack has reserved and not used.
     try engine.writer.rollOver()
@@ -297,7 +297,7 @@ extension CacheCore {
       do throws(BlobStorageError) {
         try beginPack(need, limits, freesAtLeast: mediumIsFull ? limits.stepByteCount : 0)
       } catch {
-        // The medium is smaller than the limit: it is the limit then.
+        // If the medium is smaller than the limit, it becomes the limit.
         guard error.code == .noSpace, !mediumIsFull else { throw error }
         try beginPack(need, limits, freesAtLeast: limits.stepByteCount)
       }
@@ -309,7 +309,7 @@ extension CacheCore {
   ) throws(BlobStorageError) {
     let wanted = max(need, limits.packByteCountTarget)
     let missing = try free(wanted, limits, atLeast: least)
-    // A whole pack is better, and what is needed now is enough.
+    // Room for a whole pack is better, but room for this put is enough.
     guard missing <= wanted - need else {
       throw BlobStorageError(
         .limitExceeded,
@@ -342,13 +342,13 @@ extension CacheCore {
     var goal = max(missing, least)
     guard goal > 0 else { return missing }
     try recoverTheDead()
-    // Puts back what a step on a full medium was given, so that the next has it too.
+    // Restores the reserve that a step on a full medium has used, so that the next has it too.
     if least > 0 { engine.keepReserve() }
     missing = try engine.folder.allocatedByteCount() + wanted - limits.byteLimit
     goal = max(missing, least)
     var isCounted = false
     for _ in 0..<Self.roundCountMax where goal > 0 {
-      // Far above the limit, bigger steps: what is copied is bounded apart from that.
+      // Steps grow with the excess. Another limit bounds what they copy.
       let freed = try engine.folder.withReserve { () throws(BlobStorageError) in
         try step(goal: goal + limits.stepByteCount, limits)
       }
@@ -368,9 +368,9 @@ extension CacheCore {
     return missing
   }
 
-  /// Evicts what is needed to empty some packs as far as possible, and takes them away.
+  /// Evicts keys to empty some packs as far as possible, and removes these packs.
   ///
-  /// - Returns: bytes by which packs became smaller.
+  /// - Returns: the bytes by which packs became smaller.
   private func step(
     goal: Int64, _ limits: CacheLimits, copiesLarge: Bool = true
   ) throws(BlobStorageError) -> Int64 {
@@ -380,7 +380,7 @@ extension CacheCore {
     try evict(choice.keys)
     let report: GarbageCollectionReport
     do throws(BlobStorageError) { report = try engine.collectGarbage(in: choice.packs) } catch {
-      // No room for a copy: then the pack goes with all that is in it.
+      // Without room for a copy, the pack goes with everything in it.
       guard error.code == .noSpace, choice.hasLarge else { throw error }
       return try step(goal: goal, limits, copiesLarge: false)
     }
@@ -418,7 +418,7 @@ extension CacheCore {
     return evictedCount
   }
 
-  /// Takes in packs whose writer died: they hold on to space that they do not use.
+  /// Recovers packs of dead writers: they hold on to space that they do not use.
   private func recoverTheDead() throws(BlobStorageError) {
     var isAnyDead = false
     for (_, row) in try engine.catalog.packRows() where !row.isSealed && row.state == .live {
@@ -430,27 +430,27 @@ extension CacheCore {
     try engine.backend.removeLeftovers()
   }
 
-  /// Ends a collection that was killed, if there was one: only live packs are chosen to make room.
+  /// Finishes a killed collection: only live packs can be chosen to make room.
   private func finishLastCollection() throws(BlobStorageError) {
     if try engine.catalog.packRows().contains(where: { $0.row.state != .live }) {
       _ = try engine.collectGarbage(in: [])
     }
   }
 
-  /// Damage keeps a collection from removing anything. In a store that is all cache, what is damaged can go.
+  /// Repairs a store that is all cache, and drops what is damaged: damage keeps a collection from removing anything.
   private func heal() throws(BlobStorageError) {
     guard prefix.isEmpty else { return }
     let report = try engine.repair(acceptsLosses: true)
     for path in report.setAside { try engine.folder.files.remove(FilePath(path)) }
-    // A repair rebuilds the catalog, without the notes: nothing would be found to go.
+    // The repair rebuilt the catalog without notes, so that no key could be evicted.
     try indexIfNeeded()
   }
 
-  /// Takes the limits that the folder has by now.
+  /// Adopts the limits that the folder has now.
   ///
   /// - Throws: `invalidArgument` when another process has ended the cache.
   func adoptLimits() throws(BlobStorageError) {
-    // Those that are known hold on where they cannot be read.
+    // If they cannot be read, the known limits stay in force.
     guard let file = try unlessCorrupted(try CacheFile.read(engine.folder)) else { return }
     guard let file, file.prefix == prefixBytes else {
       throw BlobStorageError(
@@ -467,7 +467,7 @@ extension CacheCore {
     try turn.withLock { (_) throws(BlobStorageError) in try body() }
   }
 
-  /// Runs `body` as the one of all processes that makes room. The lock dies with its process.
+  /// Runs `body` while no other process makes room. The lock dies with its process.
   func locked<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     try lockFile.locked(body)
   }
@@ -476,7 +476,7 @@ extension CacheCore {
 extension File {
   /// Runs `body` with the file's lock held.
   ///
-  /// - Throws: `busy` when it could not be had for ten seconds: a process that was stopped may hold it.
+  /// - Throws: `busy` if the lock is not free within ten seconds: a process that was stopped may hold it.
   func locked<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     let isLocked = try PassingTime.system.retry(
       withinSeconds: 10, pauseSeconds: 0.001...0.001, failed: CancellationFlag.check
@@ -487,7 +487,7 @@ extension File {
         path: path.string)
     }
     defer {
-      // A lock that cannot be given back ends with the file.
+      // A lock that cannot be released ends with the file.
       do throws(BlobStorageError) { try unlock() } catch {}
     }
     return try body()

@@ -4,13 +4,13 @@ import Logging
 import Synchronization
 import SystemPackage
 
-/// A cache on a store: values that go by themselves, least recently used first, so that the folder keeps its limit.
+/// A cache on a store: evicts values by itself, least recently used first, so that the folder keeps its limit.
 ///
-/// Blocking and on the caller's thread, like the engine below it. The design, with its invariants, is in Caching.md.
-/// Locks, in the order in which they are taken: `turn`, the file `cache.lock`, the collector's, the catalog's.
+/// Blocking, on the caller's thread, like the engine below it. Caching.md describes the design and its invariants.
+/// Locks are taken in this order: `turn`, the file `cache.lock`, the collector's, the catalog's.
 package final class CacheCore: Sendable {
   package let engine: Engine
-  /// What all keys of the cache begin with.
+  /// The prefix of all keys of the cache.
   package let prefix: String
   package let prefixBytes: [UInt8]
   private let memory: MemoryTier
@@ -23,20 +23,20 @@ package final class CacheCore: Sendable {
   struct State: Sendable {
     var limits: CacheLimits
     var notes = CacheNotes()
-    /// Whether a reader's task is going to write them.
+    /// Whether a reader's task is going to write the notes.
     var isToWriteNotes = false
-    /// After so many puts the notes are written: fewer where the cache has nearly as many keys as it may have.
+    /// The notes are written after this many puts: fewer when the cache is near its limit of keys.
     var putCountMax = Int.max
     /// Increases whenever room was made, so that a waiting put first tries again.
     var roomCount = 0
-    /// Until when nothing is stored because there is no room to be had.
+    /// Until this time nothing is stored, because no room could be made.
     var refusesUntil: Double?
     var counts = CacheCounts()
   }
 
   /// - Parameters:
-  ///   - limits: written into the folder; nil takes those that the folder has.
-  ///   - takesKeys: whether a store that has such keys already may become a cache, which can evict them.
+  ///   - limits: written into the folder; nil adopts the folder's.
+  ///   - takesKeys: whether a store that already has such keys may become a cache, which can evict them.
   /// - Throws: `invalidArgument` for limits out of range, a folder without limits, a cache with another prefix, and
   ///   keys that may not be evicted.
   package init(
@@ -44,7 +44,7 @@ package final class CacheCore: Sendable {
     takesKeys: Bool = true
   ) throws(BlobStorageError) {
     let prefixBytes = Array(prefix.utf8)
-    // A key goes on behind it.
+    // The prefix must leave room for a key.
     if !prefix.isEmpty { _ = try Engine.keyBytes(prefix + "k") }
     try limits?.check()
     try engine.requireFolderForCache()
@@ -110,7 +110,7 @@ package final class CacheCore: Sendable {
       key: key, path: engine.folder.path.string)
   }
 
-  /// Ends the use of the cache here; the store stays open. Also called when the store closes.
+  /// Ends this use of the cache; the store stays open. A closing store calls it too.
   package func close() {
     // Notes are only advice.
     do throws(BlobStorageError) { try writeNotes() } catch {}
@@ -126,7 +126,7 @@ package final class CacheCore: Sendable {
 
   // MARK: Reading
 
-  /// The value of a key; nil when there is none that is good.
+  /// The value of a key; nil if it has no valid one.
   ///
   /// The caller asks ``areNotesToWrite()`` afterwards.
   package func data(_ key: String) throws(BlobStorageError) -> Data? {
@@ -145,19 +145,19 @@ package final class CacheCore: Sendable {
       guard error.code == .corrupted else { throw error }
       engine.logger.warning(
         "A value of the cache is damaged and is dropped.", metadata: ["reason": "\(error)"])
-      // It is a miss also when the medium is too full to say that it is gone.
+      // It is a miss even if the medium is too full to record the drop.
       do throws(BlobStorageError) { _ = try remove([key]) } catch {}
       return counted(nil)
     }
   }
 
-  /// Notes a use in memory: a read writes nothing, and waits for no writer.
+  /// Notes a use in memory, so that a read writes nothing and waits for no writer.
   private func use(_ key: String) {
     let id = CachedKeyRow.id(of: Array(key.utf8))
     state.withLock { $0.notes.use(id) }
   }
 
-  /// Whether the key has a value that is good; not a use of it.
+  /// Whether the key has a valid value; does not count as a use.
   package func contains(_ key: String) throws(BlobStorageError) -> Bool {
     try engine.version(prefix + key, nil).map { !isExpired($0) } ?? false
   }
@@ -192,12 +192,11 @@ public struct CacheCounts: Sendable, Hashable, Codable {
   public init() {}
 }
 
-/// Notes that are made again when they were lost with the catalog, and trimming, which looks at everything.
+/// Rebuilds notes that were lost with the catalog, and trims, which examines everything.
 extension CacheCore {
   private static let pageCount = 1_000
 
-  /// Notes all keys if the catalog has lost them, or a process has died before it noted its own: in the order in which
-  /// they were put.
+  /// Notes all keys in the order of their puts, if the catalog has lost them or a process died before it noted its own.
   func indexIfNeeded() throws(BlobStorageError) {
     let state = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.cacheIndexState()
@@ -219,7 +218,7 @@ extension CacheCore {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in try transaction.setCacheIndexed() }
   }
 
-  /// Notes every key that is not noted yet, and returns those that are too old.
+  /// Notes every key that is not noted yet, and returns the expired keys.
   func index() throws(BlobStorageError) -> [String] {
     var expired: [String] = []
     try engine.forEachPage(prefix: prefix, countMax: Self.pageCount) { (page) throws(BlobStorageError) in
@@ -246,9 +245,9 @@ extension CacheCore {
     return expired
   }
 
-  /// Counts each pack's garbage by following every version, in place of what was noticed.
+  /// Counts each pack's garbage by following every version, and replaces the counts from notes.
   package func countGarbage() throws(BlobStorageError) {
-    // They would be counted twice.
+    // Unwritten notes would be counted twice.
     try writeNotes()
     var marker = Marker(engine.blobs, engine.folder)
     try marker.markVersions()
@@ -260,7 +259,7 @@ extension CacheCore {
     }
   }
 
-  /// Drops what is too old, notes keys that were put past the cache, and brings the folder below its limits.
+  /// Drops expired values, notes keys that were put around the cache, and brings the folder below its limits.
   package func trim() throws(BlobStorageError) -> CacheTrimReport {
     try engine.checkOpen()
     let start = Date()
@@ -283,7 +282,7 @@ extension CacheCore {
     return report
   }
 
-  /// Notes keys that were put past the cache as just used, and holds the limits.
+  /// Notes keys that were put around the cache as just used, and holds the limits.
   package func adopt(_ keys: [String]) throws(BlobStorageError) {
     try engine.checkOpen()
     var bytes: [[UInt8]] = []
@@ -297,7 +296,7 @@ extension CacheCore {
     try holdLimit()
   }
 
-  /// Forgets keys that were dropped past the cache.
+  /// Forgets keys that were dropped around the cache.
   private func forgetMissing() throws(BlobStorageError) {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       var missing: [CachedKeyRow.ID] = []
@@ -309,10 +308,10 @@ extension CacheCore {
     }
   }
 
-  /// Drops the least recently used keys while there are more than the limits say.
+  /// Drops the least recently used keys while there are more than the limit allows.
   ///
-  /// The keys that other processes have put and not noted yet are not counted. So a process notes its own the sooner
-  /// the fewer are missing to the limit: the limit holds while at most eight processes put at once.
+  /// Does not count keys that other processes have put and not noted yet. So a process notes its own the sooner, the
+  /// closer the cache is to the limit: it holds while at most eight processes put at once.
   ///
   /// - Parameter kept: keys that stay.
   func holdCount(keeping kept: Set<[UInt8]> = []) throws(BlobStorageError) {
@@ -343,7 +342,7 @@ extension CacheCore {
       }
       guard excess > 0 else { return }
       guard try evict(victims) == 0 else { continue }
-      // The notes name all keys that could go, or the rows are out of date.
+      // The unwritten notes name all keys that could go, or the rows are out of date.
       if state.withLock({ $0.notes.isEmpty }) { return }
       try writeNotes()
     }
@@ -436,17 +435,17 @@ public struct CacheStatistics: Sendable, Hashable, Codable {
   }
 }
 
-/// Writing the notes.
+/// Writes the notes.
 extension CacheCore {
-  /// Limits of notes and of their age in memory before they are written.
+  /// Limits of the number and age of notes in memory.
   private static let noteCountMax = 1_024
   private static let noteSecondsMax = 30
-  /// Notes that are discarded if they cannot be written: a step that finds nothing to evict looks for such keys.
+  /// Above this number, unwritable notes are discarded: a step that finds nothing to evict indexes such keys.
   private static let lostNoteCount = 16 * noteCountMax
 
   /// Adds the notes of a put or a drop, and writes all of them when they are many or old.
   ///
-  /// What was put or dropped stays so if they cannot be written.
+  /// A put or drop holds even if its notes cannot be written.
   ///
   /// - Parameter makesRoom: whether keys may be evicted when the medium is full; false while `turn` is held.
   func add(_ notes: CacheNotes, makesRoom: Bool) {
@@ -457,7 +456,7 @@ extension CacheCore {
     if isDue { writeNotes(makesRoom: makesRoom) }
   }
 
-  /// Whether a task should call ``writeNotesOfReads()``; true only for the first that asks.
+  /// Whether a task should call ``writeNotesOfReads()``; true only for the first caller.
   package func areNotesToWrite() -> Bool {
     state.withLock { state in
       guard !state.isToWriteNotes, areNotesDue(state) else { return false }
@@ -466,7 +465,7 @@ extension CacheCore {
     }
   }
 
-  /// Writes all notes because reads have noted many uses, or old ones. It evicts nothing.
+  /// Writes all notes, after reads have added many or old ones. Evicts nothing.
   package func writeNotesOfReads() {
     state.withLock { $0.isToWriteNotes = false }
     writeNotes(makesRoom: false)
@@ -492,7 +491,7 @@ extension CacheCore {
 
   private func areNotesDue(_ state: State) -> Bool {
     guard let since = state.notes.since else { return false }
-    // A row takes about a kilobyte of the catalog, which no put makes room for.
+    // A row takes about a kilobyte of the catalog, and no put makes room for it.
     let rowCountMax = max(1, Int(state.limits.byteLimit >> 10) / 200)
     return state.notes.keys.count >= Self.noteCountMax
       || state.notes.putCount >= min(rowCountMax, state.putCountMax)
@@ -531,7 +530,7 @@ extension CacheCore {
 }
 
 extension CacheCore {
-  /// The chunks of those of the blobs that have more than one.
+  /// The chunks of those blobs that have more than one.
   func longBlobs(_ digests: some Sequence<BlobDigest>) throws(BlobStorageError) -> [BlobDigest: [BlobDigest]]
   {
     let long = try engine.catalog.read { (transaction) throws(BlobStorageError) in
@@ -542,7 +541,7 @@ extension CacheCore {
     let walk = LiveWalk(engine.blobs)
     var chunks: [BlobDigest: [BlobDigest]] = [:]
     for digest in long {
-      // A damaged value can be dropped like any other; what it frees is found out later.
+      // A damaged value can be dropped like any other; a later count shows what it frees.
       _ = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
         var found: [BlobDigest] = []
         try walk.forEachPart(of: layout) { part in

@@ -18,8 +18,8 @@ public struct CacheForecast: Sendable, Hashable {
 }
 
 extension Engine {
-  /// What limits would evict at once of the keys that begin with `prefix`: the oldest keys. Works in steps of the time
-  /// in which they were put, so that the memory does not follow the number of keys.
+  /// Predicts what limits would evict at once of the keys that begin with `prefix`: the oldest keys. Groups keys by the
+  /// time of their puts, so that memory does not grow with their number.
   ///
   /// - Throws: `invalidArgument` for limits out of range and for a store that cannot be a cache.
   package func cacheForecast(
@@ -71,7 +71,7 @@ extension Engine {
     return forecast
   }
 
-  /// Makes an ordinary store of one with a cache: its keys stay, and nothing evicts them any more.
+  /// Turns a store with a cache into an ordinary store: its keys stay, and nothing evicts them.
   ///
   /// - Returns: whether there was a cache.
   package func removeCache() throws(BlobStorageError) -> Bool {
@@ -85,7 +85,7 @@ extension Engine {
     return true
   }
 
-  /// A limit is for the store's folder, and room is made by taking its packs away.
+  /// Refuses a store without packs of its own: a cache limits its folder by removing packs.
   func requireFolderForCache() throws(BlobStorageError) {
     try sharing.requireOwnPacks(
       "\(information.path) cannot be a cache: a cache is a store in a folder of its own.")

@@ -1,8 +1,8 @@
 import BlobStorage
 import Foundation
 
-/// Which values go first when room is needed: all of a lower priority before any of a higher one, and of one priority
-/// the least recently used.
+/// The order of eviction: all values of a lower priority before any of a higher one, and within a priority the least
+/// recently used first.
 public enum CachePriority: UInt8, Sendable, Hashable, CaseIterable {
   case low = 0
   case normal = 1
@@ -14,7 +14,7 @@ public struct CacheItem: Sendable, Hashable {
   public var key: String
   public var data: Data
   public var priority: CachePriority
-  /// How long it is good; nil for what the cache's limits say.
+  /// How long it is valid; nil for the lifetime of the cache's limits.
   public var lifetime: Duration?
 
   /// An item with these values.

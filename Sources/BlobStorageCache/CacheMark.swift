@@ -1,9 +1,9 @@
 import BlobStorage
 
-/// What a cache keeps in a version's metadata: priority and lifetime, so that they come back with the version.
+/// The priority and lifetime of a value, in its version's metadata, so that they come back with the version.
 package struct CacheMark: Hashable {
   var priority: CachePriority
-  /// Milliseconds that the value is good from its put on; 0 for as long as the cache's limits say.
+  /// Milliseconds from its put for which the value is valid; 0 for the lifetime of the cache's limits.
   var lifetime: UInt64
 
   private static let first: [UInt8] = Array("bc1".utf8)
@@ -13,7 +13,7 @@ package struct CacheMark: Hashable {
     self.lifetime = lifetime
   }
 
-  /// What the metadata says; a version that no cache put has normal priority and the lifetime of the limits.
+  /// Reads the metadata; a version that no cache put has normal priority and the lifetime of the limits.
   package init(metadata: [UInt8]) {
     self.init(priority: .normal, lifetime: 0)
     guard metadata.count == 12, metadata.starts(with: Self.first),
@@ -27,13 +27,13 @@ package struct CacheMark: Hashable {
     Self.first + [priority.rawValue] + withUnsafeBytes(of: lifetime.littleEndian) { Array($0) }
   }
 
-  /// How far a clock may go back without making all that is there too old.
+  /// How far a clock may go back without expiring every value.
   private static let clockStep: UInt64 = 60_000
 
-  /// Whether a value put at `created` is too old at `now`, both in milliseconds since 1970. A value dated in the future
-  /// counts as expired.
+  /// Whether a value put at `created` has expired at `now`, both in milliseconds since 1970. A value dated more than a
+  /// minute (or its lifetime, if shorter) in the future counts as expired.
   ///
-  /// - Parameter otherwise: the lifetime if the put named none; 0 for ever.
+  /// - Parameter otherwise: the lifetime if the put named none; 0 for no end.
   func isExpired(created: UInt64, now: UInt64, otherwise: UInt64) -> Bool {
     let lifetime = lifetime > 0 ? lifetime : otherwise
     guard lifetime > 0 else { return false }

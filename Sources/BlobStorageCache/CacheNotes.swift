@@ -2,7 +2,7 @@ import BlobStorage
 import Logging
 import Synchronization
 
-/// What this process has noticed of a cache's keys and not written to the catalog yet.
+/// What this process has observed of a cache's keys and not written to the catalog yet.
 ///
 /// The notes are only advice (Caching.md, invariant 4), so they may be written late, and a crash may lose them. A put
 /// of a cache is therefore a commit like any other.
@@ -15,15 +15,15 @@ struct CacheNotes {
 
   /// The last note of each key, with its ordinal among all notes of the process.
   private(set) var keys: [CachedKeyRow.ID: (note: Note, ordinal: Int)] = [:]
-  /// How many of them may add a row.
+  /// How many of the notes may add a row.
   private(set) var putCount = 0
-  /// For each blob, the versions put less the versions that were dropped or replaced.
+  /// For each blob, the versions put minus the versions dropped or replaced.
   private(set) var versionChanges: [BlobDigest: Int] = [:]
-  /// Blobs that were stored anew: before, nothing of them was garbage.
+  /// Blobs that were stored anew: nothing of them was garbage before.
   private(set) var newBlobs: Set<BlobDigest> = []
   /// Bytes of refs that were dropped or replaced.
   private(set) var refGarbage: [PackName: Int64] = [:]
-  /// When the oldest of them was made.
+  /// The time of the oldest note.
   private(set) var since: ContinuousClock.Instant?
   private var ordinal = 0
 
@@ -31,7 +31,7 @@ struct CacheNotes {
 
   mutating func use(_ id: CachedKeyRow.ID) { add(.used, id) }
 
-  /// Notes that a key has a version which may have no row yet.
+  /// Notes that a key has a version that may lack a row.
   mutating func put(_ key: [UInt8]) { add(.put(key: key), CachedKeyRow.id(of: key)) }
 
   mutating func drop(_ id: CachedKeyRow.ID) { add(.dropped, id) }
@@ -42,7 +42,7 @@ struct CacheNotes {
     if isNew { newBlobs.insert(digest) }
   }
 
-  /// Notes that a version is about to go.
+  /// Notes that a version is about to be dropped.
   mutating func removeVersion(
     _ row: VersionRow, _ transaction: ReadTransaction
   ) throws(BlobStorageError) {
@@ -71,9 +71,9 @@ struct CacheNotes {
     }
   }
 
-  /// Whether a blob became garbage by these changes, or is garbage no more.
+  /// Whether these changes made a blob garbage (true), or needed again (false).
   ///
-  /// - Returns: nil when neither.
+  /// - Returns: nil if neither.
   func becomesGarbage(_ digest: BlobDigest, versionCount count: Int) -> Bool? {
     let wasNeeded = count - (versionChanges[digest] ?? 0) > 0
     let wasGarbage = !wasNeeded && !newBlobs.contains(digest)
@@ -83,9 +83,9 @@ struct CacheNotes {
 }
 
 extension CacheNotes {
-  /// What dropping a key frees is what no other version needs. A blob of one chunk is freed with the last version of
-  /// it. The chunks of a longer blob are taken to be its own unless they are blobs themselves. What other long blobs
-  /// share is found out when the pack is taken away, and stays.
+  /// Writes the notes. Dropping a key frees what no other version needs. A blob of one chunk is freed with its last
+  /// version. The chunks of a longer blob count as its own, unless they are blobs themselves. The collection of the
+  /// pack finds the chunks that other long blobs share, and keeps them.
   ///
   /// - Parameter long: the chunks of longer blobs.
   func write(
@@ -127,9 +127,9 @@ extension CacheNotes {
 }
 
 extension ReadTransaction {
-  /// Where the records lie that only this blob needs, with their lengths.
+  /// The packs of the records that only this blob needs, with the records' lengths.
   ///
-  /// - Parameter chunks: those of a blob that has a manifest.
+  /// - Parameter chunks: the chunks of a blob that has a manifest.
   func places(
     of digest: BlobDigest, chunks: [BlobDigest]?
   ) throws(BlobStorageError) -> [(pack: UInt32, byteCount: Int64)] {

@@ -1,8 +1,8 @@
 import BlobStorage
 
-/// What a cache notes of one of its keys.
+/// The catalog's row for a key of a cache.
 package struct CachedKeyRow: Hashable, Sendable {
-  /// Names a key: the first 16 bytes of its digest.
+  /// Identifies a key by the first 16 bytes of its digest.
   package typealias ID = SIMD2<UInt64>
 
   package static func id(of key: [UInt8]) -> ID {
@@ -10,9 +10,9 @@ package struct CachedKeyRow: Hashable, Sendable {
     return digest.withUnsafeBytes { $0.loadUnaligned(as: ID.self) }
   }
 
-  /// Lower goes first.
+  /// Lower priorities are evicted first.
   package var priority: UInt8
-  /// When it was last used, in the order of all uses.
+  /// The ordinal of its last use among all uses.
   package var tick: UInt64
   /// Plain bytes of its value.
   package var byteCount: Int64

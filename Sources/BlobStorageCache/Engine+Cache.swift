@@ -1,7 +1,7 @@
 import BlobStorage
 
 extension Engine {
-  /// Collects garbage, after trimming the cache if there is one: so that its limit holds also while packs are
+  /// Collects garbage, after trimming the cache if there is one, so that its limit also holds while packs are
   /// compacted.
   package func trimAndCollectGarbage(
     _ options: GarbageCollectionOptions, progress: ProgressHandler?

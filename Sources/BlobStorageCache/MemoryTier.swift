@@ -2,10 +2,10 @@ import BlobStorage
 import Foundation
 import Synchronization
 
-/// Values in memory, up to a number of bytes: the least recently used go first, by halves.
+/// Keeps values in memory, up to a number of bytes. Drops the least recently used half at once.
 ///
-/// Two generations: what is used moves to the young one; when that is full it becomes the old one, and the old one
-/// goes. A value is kept with the version that it is of, so that it is never taken for a later one.
+/// It has two generations: a value that is used moves to the young one. When that is full it becomes the old one, and
+/// the former old one is dropped. Each value is kept with its version, so that it is never returned for a later one.
 final class MemoryTier: Sendable {
   private struct Kept: Sendable {
     var version: BlobVersion.ID
@@ -24,7 +24,7 @@ final class MemoryTier: Sendable {
 
   init(byteCountMax: Int) { generationByteCountMax = byteCountMax / 2 }
 
-  /// The bytes of that version of the key, if they are here.
+  /// The bytes of that version of the key, if they are in memory.
   func data(_ key: String, _ version: BlobVersion.ID) -> Data? {
     let key = Array(key.utf8)
     return state.withLock { state in

@@ -1,20 +1,20 @@
 import BlobStorage
 
-/// What a cache notes about its keys: how recently each was used, and how much of each pack has become garbage.
+/// The rows of a cache: how recently each key was used, and how much of each pack has become garbage.
 ///
-/// Unlike the rest of the catalog, a rebuild does not restore this: it is made again, in the order of puts. Nothing is
-/// removed because of it alone: it says where to look, and a removal checks again.
+/// Unlike the rest of the catalog, a rebuild does not restore them: the cache makes them again, in the order of puts.
+/// They only say where to look, and a removal checks again.
 extension ReadTransaction {
-  /// What is noted of a key.
+  /// The row of a key.
   package func cachedKey(_ id: CachedKeyRow.ID) throws(BlobStorageError) -> CachedKeyRow? {
     guard let value = try value(.cacheKeys, Self.bytes(id)) else { return nil }
     return try CachedKeyRow(value, algorithm: algorithm)
   }
 
-  /// How many keys are noted.
+  /// The number of keys with rows.
   package func cachedKeyCount() throws(BlobStorageError) -> Int { try count(.cacheKeys) }
 
-  /// Calls `body` with all keys, those to be evicted first first, until it returns false.
+  /// Calls `body` with all keys, in the order of eviction, until it returns false.
   package func forEachCachedKey(
     _ body: (CachedKeyRow.ID, CachedKeyRow) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
@@ -36,7 +36,7 @@ extension ReadTransaction {
 }
 
 extension WriteTransaction {
-  /// Notes it, or forgets it.
+  /// Sets or removes the row of a key.
   package func setCachedKey(_ id: CachedKeyRow.ID, _ row: CachedKeyRow?) throws(BlobStorageError) {
     if let old = try cachedKey(id) {
       try remove(.cacheOrder, Self.orderKey(old, id))
@@ -49,7 +49,7 @@ extension WriteTransaction {
     }
   }
 
-  /// The next tick: greater than all before.
+  /// The next tick, greater than all before.
   package func nextCacheTick() throws(BlobStorageError) -> UInt64 {
     try increment(.cacheTick)
   }

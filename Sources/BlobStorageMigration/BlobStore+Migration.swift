@@ -38,11 +38,11 @@ extension BlobStore {
   /// youngest is imported once more, so that its files stay current.
   ///
   /// - Parameters:
-  ///   - options: how to import; its prefix is that of all keys. The name of the state is that of the snapshot.
-  ///   - workFolder: where the folder for a snapshot is made; nil for the system's folder for temporary files.
-  ///   - begin: is called with each snapshot before it is imported.
-  /// - Throws: `sourceFailed` with what the program says.
-  /// - Durability: each state is durable before the next snapshot is begun.
+  ///   - options: how to import; its prefix applies to all keys. Each state gets the name of its snapshot.
+  ///   - workFolder: the folder for the snapshots' folders; nil for the system's folder for temporary files.
+  ///   - begin: called with each snapshot before its import.
+  /// - Throws: `sourceFailed` with the program's message.
+  /// - Durability: unless `options` are relaxed, each state is durable before the next snapshot is begun.
   public func importSnapshots(
     of repository: SnapshotRepository, options: ImportOptions = ImportOptions(), workFolder: URL? = nil,
     begin: @escaping @Sendable (SnapshotRepository.Snapshot) -> Void = { _ in },
@@ -78,7 +78,7 @@ extension BlobStore {
           try repository.extract(snapshot, to: folder)
         }
       } catch {
-        // One file that cannot be restored is no reason to leave the others out.
+        // One file that cannot be restored does not exclude the others.
         let names = try? FileManager.default.contentsOfDirectory(atPath: folder.path)
         guard error.code == .sourceFailed, names?.isEmpty == false else { throw error }
         let reason = error.message.hasSuffix(".") ? String(error.message.dropLast()) : error.message
@@ -124,7 +124,7 @@ extension BlobStore {
     try? FileManager.default.removeItem(at: folder)
   }
 
-  /// Runs what waits for another program on a thread of its own.
+  /// Runs a call that waits for another program on a thread of its own.
   private static func inBackground<T: Sendable>(
     _ body: @escaping @Sendable () throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {

@@ -1,14 +1,14 @@
 import BlobStorage
 import Foundation
 
-/// A repository of another backup program, which the program itself reads: it has to be installed.
+/// A repository of another backup program. The program must be installed, because it reads the repository.
 public struct SnapshotRepository: Sendable, Hashable {
   public enum Program: String, Sendable, Hashable, CaseIterable {
     case restic, borg
   }
 
   public var program: Program
-  /// What the program calls the repository.
+  /// The program's name for the repository.
   public var place: String
 
   public init(_ program: Program, at place: String) {
@@ -27,18 +27,18 @@ public struct SnapshotRepository: Sendable, Hashable {
 
   /// A snapshot of restic or an archive of borg.
   public struct Snapshot: Sendable, Hashable, Codable {
-    /// What the program calls it.
+    /// The program's name for it.
     public var id: String
     public var created: Date
     /// The name of the state that it becomes.
     public var stateName: String
-    /// What the program kept of it and a state cannot: host, user, tags, comment.
+    /// Details that a state cannot keep: the host and tags of restic, or the name of borg's archive.
     public var notes: [String]
   }
 
   /// All snapshots, oldest first.
   ///
-  /// - Throws: `sourceFailed` with what the program says, or if it is not installed.
+  /// - Throws: `sourceFailed` with the program's message, or if it is not installed.
   public func snapshots() throws(BlobStorageError) -> [Snapshot] {
     let found: [Snapshot]
     switch program {
@@ -94,7 +94,7 @@ public struct SnapshotRepository: Sendable, Hashable {
     var archives: [Archive]
   }
 
-  /// A time as restic writes it, with a zone, or as borg does, without one.
+  /// Parses a time of restic, with a zone, or of borg, without one.
   static func date(_ text: String) -> Date {
     let match = text.firstMatch(
       of: /(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(\.\d+)?(Z|[+-]\d{2}:\d{2})?/)
@@ -122,7 +122,7 @@ public struct SnapshotRepository: Sendable, Hashable {
     }
   }
 
-  /// Runs the program to its end, and returns what it has written.
+  /// Runs the program to its end, and returns its output.
   private func run(_ arguments: [String], in folder: URL? = nil) throws(BlobStorageError) -> Data {
     let process = Process()
     process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
@@ -153,7 +153,7 @@ public struct SnapshotRepository: Sendable, Hashable {
   }
 }
 
-/// What a thread has read.
+/// Output that a thread has read.
 private final class Output: @unchecked Sendable {
   // Guarded by the condition.
   private let condition = NSCondition()

@@ -1,14 +1,14 @@
 import BlobStorage
 
-/// How a component of a key is named in a mounted folder. Mounting.md, "Names".
+/// The name of a key's component in a mounted folder. Mounting.md, "Names".
 ///
-/// Most components are their own names. Every other name begins with `%` and one of five words, so a component that
-/// looks like such a name gets one more `%` in front. No two components have the same name.
+/// Most components are their own names. Every other name begins with `%` and one of five words. A component that looks
+/// like such a name gets one more `%` in front. No two components have the same name.
 package enum ComponentName: Hashable {
   case component([UInt8])
   /// A folder beside a file of the same component.
   case folder([UInt8])
-  /// A component that is too long for a name. Its first bytes are known.
+  /// A component too long for a name, by its first bytes.
   case long(start: [UInt8], isFolder: Bool)
 
   package static let byteCountMax = 255
@@ -23,7 +23,7 @@ package enum ComponentName: Hashable {
 
   /// The name of a component.
   ///
-  /// - Parameter isBesideFile: whether it is a folder, and a file has the component's usual name.
+  /// - Parameter isBesideFile: whether it is a folder, and a file has its usual name.
   package static func name(of component: [UInt8], isBesideFile: Bool = false) -> [UInt8] {
     let name = escaped(component)
     let prefix = isBesideFile ? folder : []
@@ -44,14 +44,14 @@ package enum ComponentName: Hashable {
     }
   }
 
-  /// Whether it would be a name of another component, but for the number of its `%`.
+  /// Whether it would be a name of another component, apart from the number of its `%`.
   private static func isReserved(_ text: ArraySlice<UInt8>) -> Bool {
     guard text.first == percent else { return false }
     let rest = [percent] + text.drop { $0 == percent }
     return [empty, dot, dots].contains(rest) || rest.starts(with: folder) || rest.starts(with: long)
   }
 
-  /// What a name stands for. More than one name may stand for a component; only ``name(of:isBesideFile:)`` is there.
+  /// Parses a name. Several names can mean one component; only ``name(of:isBesideFile:)`` is in the folder.
   package init(_ name: [UInt8]) {
     guard name.first == Self.percent else {
       self = .component(name)

@@ -4,9 +4,9 @@ import CFuseSession
 import Foundation
 import Synchronization
 
-/// A folder that is mounted, between libfuse and a ``MountService``.
+/// Connects a mounted folder's libfuse session with a ``MountService``.
 final class FuseSession: @unchecked Sendable {
-  // Unchecked: libfuse locks its own.
+  // Unchecked: libfuse locks its own session.
   private let session: OpaquePointer
   private let isEnded = Mutex(false)
   private let service: MountService
@@ -16,14 +16,14 @@ final class FuseSession: @unchecked Sendable {
 
   /// Mounts a folder.
   ///
-  /// - Parameter source: what the table of mounts shows as the device.
-  /// - Throws: `io` with what libfuse says.
+  /// - Parameter source: the device that the table of mounts shows.
+  /// - Throws: `io` with libfuse's message.
   init(_ service: MountService, at folder: String, source: String) throws(BlobStorageError) {
     // A comma would end the option.
     let escaped = source.replacing("\\", with: "\\\\").replacing(",", with: "\\,")
     let options = "ro,default_permissions,noatime,subtype=blobtool,fsname=\(escaped)"
     var reason = [CChar](repeating: 0, count: 256)
-    // `self` keeps the service as long as the session is.
+    // `self` keeps the service alive as long as the session.
     let context = Unmanaged.passUnretained(service).toOpaque()
     guard let session = bs_fuse_mount(folder, options, Self.calls, context, &reason, reason.count) else {
       let text = String(decoding: reason.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
@@ -39,7 +39,7 @@ final class FuseSession: @unchecked Sendable {
     self.folder = folder
   }
 
-  /// Answers the system until the folder is unmounted, or ``stop()`` is called.
+  /// Answers the system's requests until the folder is unmounted, or ``stop()`` is called.
   func run() throws(BlobStorageError) {
     let status = bs_fuse_run(session)
     guard status >= 0 else {
@@ -49,21 +49,21 @@ final class FuseSession: @unchecked Sendable {
     }
   }
 
-  /// Has ``run()`` return. May be called at any time.
+  /// Makes ``run()`` return. May be called at any time.
   func stop() {
     let isRunning = isEnded.withLock { isEnded in
       if !isEnded { bs_fuse_stop(session) }
       return !isEnded
     }
     guard isRunning else { return }
-    // The loop looks up at the next request: this is one. It waits for the answer, or for the unmounting.
+    // The loop checks for the stop at the next request: this sends one. It waits for the answer, or for the unmount.
     let folder = folder
     Thread.start(named: "blob-unmount") {
       _ = try? FileManager.default.attributesOfFileSystem(forPath: folder)
     }
   }
 
-  /// Unmounts, if that is left to do. To be called once, after ``run()``.
+  /// Unmounts the folder, if necessary. Call it once, after ``run()``.
   func end() {
     isEnded.withLock { $0 = true }
     bs_fuse_end(session)
@@ -150,7 +150,7 @@ final class FuseSession: @unchecked Sendable {
       }
     })
 
-  /// Copies bytes into a buffer; with a size of 0 only says how many there are.
+  /// Copies bytes into a buffer; with a size of 0, returns only their number.
   private static func copy(
     _ bytes: [UInt8], _ buffer: UnsafeMutableRawPointer?, _ size: Int, _ count: UnsafeMutablePointer<Int>?
   ) throws(MountService.Refusal) {
@@ -171,7 +171,7 @@ final class FuseSession: @unchecked Sendable {
       let name: [UInt8]
       let node: MountedNode
       if isOwn {
-        // The system knows both, and uses the name alone.
+        // The system knows both, and uses only the name.
         name = Array([".", ".."][index].utf8)
         node = folder.node
       } else {

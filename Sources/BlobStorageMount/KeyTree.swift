@@ -1,9 +1,9 @@
 import BlobStorage
 import BlobStorageTransfer
 
-/// Keys as files, in folders by the slashes in the keys.
+/// Shows keys as files, in folders by the slashes in the keys.
 ///
-/// Where a key is a file and begins other keys, the file has the name, and the folder another one: ``ComponentName``.
+/// If a key also begins other keys, the file gets the name, and the folder another one: ``ComponentName``.
 package struct KeyTree<Keys: OrderedKeys>: MountedTree {
   package let keys: Keys
   package let nameSeconds: Double
@@ -16,7 +16,7 @@ package struct KeyTree<Keys: OrderedKeys>: MountedTree {
   package func item(named name: [UInt8], in folder: [UInt8]) throws(BlobStorageError) -> MountedItem? {
     let escaped = EscapedName.key(of: name)
     if escaped.isEscaped, let found = try item(Array(escaped.text.utf8), in: folder) {
-      // As an import has escaped it.
+      // An import escaped the name in this way.
       switch found {
       case .folder: if String(validating: name, as: UTF8.self) == nil { return found }
       case .file(let version): if version.fileAttributes?.isNameEscaped == true { return found }
@@ -58,7 +58,7 @@ package struct KeyTree<Keys: OrderedKeys>: MountedTree {
     return try keys.hasFolder(path) ? .folder(path) : nil
   }
 
-  /// A folder beside a file of its component.
+  /// A folder beside a file of the same component.
   private func folderItem(
     _ component: [UInt8], in folder: [UInt8]
   ) throws(BlobStorageError) -> MountedItem? {
@@ -67,7 +67,7 @@ package struct KeyTree<Keys: OrderedKeys>: MountedTree {
     return .folder(path)
   }
 
-  /// The name of a file: the name that it had, if it was escaped in the key.
+  /// The name of a file: its original name, if the key escapes it.
   private static func name(of component: [UInt8], _ version: BlobVersion) -> [UInt8] {
     if version.fileAttributes?.isNameEscaped == true, let name = EscapedName.path(ofKey: component),
       name.count <= ComponentName.byteCountMax

@@ -4,12 +4,12 @@ import BlobStorageTrees
 import Foundation
 import Synchronization
 
-/// Answers what the system asks about a mount. Its methods are called on several threads at once, and return or throw
-/// what a program gets as `errno`.
+/// Answers the system's requests about a mount. Its methods are called on several threads at once. They return a
+/// result, or throw the `errno` that the program gets.
 final class MountService: Sendable {
   typealias Report = @Sendable (String) -> Void
 
-  /// What `stat` shows of a node, and how long its name may be used.
+  /// What `stat` shows of a node, and how long the system may use its name.
   struct Found {
     var number: UInt64
     var inode: UInt64
@@ -38,7 +38,7 @@ final class MountService: Sendable {
 
   // MARK: Nodes
 
-  /// Looks a name up, and gives the system a hold on its node.
+  /// Looks up a name, and gives the system a hold on its node.
   func lookUp(_ name: [UInt8], in parent: UInt64) throws(Refusal) -> Found {
     switch try node(parent) {
     case .file: throw Refusal(errno: ENOTDIR)
@@ -83,14 +83,14 @@ final class MountService: Sendable {
     return Found(number: number, inode: node.inode, attributes: attributes, nameSeconds: nameSeconds)
   }
 
-  /// What an import kept of a file or folder.
+  /// The mark that an import kept of a file or folder.
   private func mark(of node: MountedNode) -> FileMark? {
     switch node {
     case .root: return nil
     case .file(let version): return FileMark(metadata: version.metadata)
     case .folder(let index, let folder):
       do throws(BlobStorageError) { return try trees[index].tree.mark(ofFolder: folder) } catch {
-        // What is in it cannot be listed either, and that says so.
+        // Listing the folder fails as well, and reports the error.
         return nil
       }
     }
@@ -119,13 +119,13 @@ final class MountService: Sendable {
 
   // MARK: Files
 
-  /// Opens a version. One that was dropped is `ESTALE`: the system then looks the name up again.
+  /// Opens a version. A dropped version is `ESTALE`: the system then looks up the name again.
   func openFile(_ number: UInt64) throws(Refusal) -> UInt64 {
     guard case .file(let version) = try node(number) else { throw Refusal(errno: EISDIR) }
     let engine = engine
     let blob = try answering { () throws(BlobStorageError) -> OpenBlob? in
       if let blob = try engine.openBlob(version.key, version.id) { return blob }
-      // Only a state may have it any more.
+      // A state may be the last to have it.
       let isKept = try engine.catalog.read { (transaction) throws(BlobStorageError) in
         try transaction.keptVersion(ofKey: Array(version.key.utf8), version.id.stamp) != nil
       }
@@ -194,7 +194,7 @@ final class MountService: Sendable {
   }
 }
 
-/// What programs have open, by the numbers that the system knows it by.
+/// Files or folders that programs have open, by the system's handles.
 private final class HandleTable<Item: Sendable>: Sendable {
   private let state = Mutex<(items: [UInt64: Item], last: UInt64)>(([:], 0))
 
@@ -209,7 +209,7 @@ private final class HandleTable<Item: Sendable>: Sendable {
   }
 
   func remove(_ handle: UInt64) {
-    // Closing releases a lease: after the lock.
+    // Closing releases a lease, so it happens after the lock.
     _ = state.withLock { $0.items.removeValue(forKey: handle) }
   }
 }

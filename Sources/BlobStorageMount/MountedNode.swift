@@ -2,8 +2,8 @@ import BlobStorage
 
 /// A file or folder of a mount.
 ///
-/// A file is one version, whatever its path: when a key gets another version, its name leads to another node. So the
-/// system may keep what it has read of a node for as long as it likes, and bytes of two versions never mix.
+/// A file is one version, whatever its path. When a key gets another version, its name leads to another node. So the
+/// system may cache the bytes of a node for as long as it likes, and bytes of two versions never mix.
 enum MountedNode: Sendable {
   case root
   case folder(tree: Int, [UInt8])
@@ -12,7 +12,7 @@ enum MountedNode: Sendable {
   enum Identity: Hashable {
     case root
     case folder(tree: Int, [UInt8])
-    // In bytes: as texts, keys that differ in their normalization only would be equal.
+    // In bytes: as strings, keys that differ only in their normalization would be equal.
     case file(key: [UInt8], BlobVersion.ID)
   }
 
@@ -24,7 +24,7 @@ enum MountedNode: Sendable {
     }
   }
 
-  /// A number for programs: the same each time, and hardly ever that of another node.
+  /// A number for programs: always the same, and hardly ever that of another node.
   var inode: UInt64 {
     var hash: UInt64 = 0xcbf2_9ce4_8422_2325  // FNV-1a
     func add(_ bytes: some Sequence<UInt8>) {

@@ -8,13 +8,13 @@ package protocol MountedTree: Sendable {
   /// How long the system may use a name before it looks it up again.
   var nameSeconds: Double { get }
 
-  /// The child of that name, or nil. A tree names its folders by bytes of its own choice; its root is empty.
+  /// The child of that name, or nil. A tree names its folders by bytes of its own choice; its root is the empty name.
   func item(named name: [UInt8], in folder: [UInt8]) throws(BlobStorageError) -> MountedItem?
 
-  /// Some of the children that come after `place`, which is the end of another page, or nil for the first page.
+  /// Some of the children after `place`, which is the end of another page, or nil for the first page.
   func page(of folder: [UInt8], after place: [UInt8]?) throws(BlobStorageError) -> MountedPage
 
-  /// What an import kept of a folder; nil if nothing is known of it.
+  /// The mark that an import kept of a folder; nil if there is none.
   func mark(ofFolder folder: [UInt8]) throws(BlobStorageError) -> FileMark?
 }
 
@@ -32,6 +32,6 @@ package enum MountedItem: Hashable, Sendable {
 package struct MountedPage: Sendable {
   /// The children with their names. No two children of a folder have the same name.
   package var children: [(name: [UInt8], item: MountedItem)] = []
-  /// Where the next page begins; nil if this is the last one.
+  /// The place where the next page begins; nil if this is the last one.
   package var end: [UInt8]?
 }

@@ -30,7 +30,7 @@ final class NodeTable: Sendable {
     }
   }
 
-  /// Ends so many holds of the system on a node. The root stays.
+  /// Ends this many holds of the system on a node. The root stays.
   func release(_ number: UInt64, _ count: UInt64) {
     state.withLock { state in
       guard number != Self.root, let found = state.nodes[number] else { return }

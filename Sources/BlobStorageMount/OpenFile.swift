@@ -4,17 +4,16 @@ import Synchronization
 
 /// A file that a program reads: a version's blob with a lease, so that it stays readable.
 ///
-/// The system asks for 128 KiB at a time. Of a file that is read in order, whole windows are read on all cores, one
-/// ahead.
+/// The system requests 128 KiB at a time. If a file is read in order, whole windows are read on all cores, one ahead.
 final class OpenFile: Sendable {
   private struct State: Sendable {
-    /// Where the last read ended.
+    /// The end of the last read.
     var end: Int64 = 0
-    /// How much was read in order up to there.
+    /// How many bytes up to there were read in order.
     var orderedByteCount: Int64 = 0
     var windows: [Int64: ReadWindow] = [:]
 
-    /// Whether a read continues what was read before. Of reads ahead, the system may send the second one first.
+    /// Whether a read continues the reads before it. The system may send the second of two reads ahead first.
     mutating func isInOrder(_ range: Range<Int64>) -> Bool {
       if abs(range.lowerBound - end) <= OpenFile.disorderByteCount {
         orderedByteCount += range.upperBound - range.lowerBound
@@ -44,10 +43,10 @@ final class OpenFile: Sendable {
 
   deinit { blob.close() }
 
-  /// Whether this is the first failure: the system repeats reads that fail.
+  /// True for the first failure only: the system repeats reads that fail.
   func isFirstFailure() -> Bool { !hasFailed.exchange(true, ordering: .relaxed) }
 
-  /// Fills a buffer with the bytes from an offset on. Returns how many there are: fewer only at the end.
+  /// Fills a buffer with the bytes from an offset on. Returns their number, which is less only at the end.
   ///
   /// - Throws: `corrupted`; then the buffer may have been filled in part.
   func read(
@@ -65,7 +64,7 @@ final class OpenFile: Sendable {
       }
       if end == version.byteCount { state.withLock { $0.windows = [:] } }
     }
-    // What no window has: of one with damage, only that part fails which is damaged.
+    // Reads what no window has. If a window has damage, only the damaged part fails.
     if position < end { try readBlob(position..<end, to: rest(of: buffer, from: position - offset)) }
     return Int(end - offset)
   }
@@ -91,7 +90,7 @@ final class OpenFile: Sendable {
     }
   }
 
-  /// A window, whose bytes are read or being read, and the one behind it as well; nil if memory has no room for it.
+  /// A window that is loaded or loading. Also loads the next one. Nil if there is no memory for it.
   private func window(_ index: Int64) -> ReadWindow? {
     let (window, new) = state.withLock { state -> (ReadWindow?, [ReadWindow]) in
       if state.windows.keys.contains(where: { !(index - 1...index + 1).contains($0) }) {

@@ -1,6 +1,6 @@
 import BlobStorage
 
-/// A folder that a program lists. It has a page of its children in memory.
+/// A folder that a program lists, with one page of its children in memory.
 final class OpenFolder: Sendable {
   typealias Child = (name: [UInt8], node: MountedNode)
   typealias Paging =
@@ -26,9 +26,9 @@ final class OpenFolder: Sendable {
     self.page = page
   }
 
-  /// The child at an index, or nil behind the last one.
+  /// The child at an index; nil after the last one.
   ///
-  /// - Complexity: going back before the page in memory lists the folder again.
+  /// - Complexity: an index before the page in memory lists the folder again.
   func child(at index: Int) throws(BlobStorageError) -> Child? {
     try state.withLock { (state) throws(BlobStorageError) in
       if index < state.firstIndex { state = State() }

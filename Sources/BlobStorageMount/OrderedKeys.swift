@@ -3,7 +3,7 @@ import BlobStorage
 /// A key with its version.
 package struct OrderedKey: Sendable {
   package var key: [UInt8]
-  /// Nil for a folder, and for a version that is not there any more.
+  /// Nil for a folder, and for a version that was deleted.
   package var version: BlobVersion?
   /// Whether it is a folder of its own, whose key ends in a slash or is empty.
   package var isFolder: Bool
@@ -24,7 +24,7 @@ package protocol OrderedKeys: Sendable {
   /// The version of a key, or nil.
   func version(of key: String) throws(BlobStorageError) -> BlobVersion?
 
-  /// Up to `limit` keys that begin with `prefix` and come after `place`: bytes that need not be a key.
+  /// Up to `limit` keys that begin with `prefix` and come after `place`, which need not be a key.
   func entries(
     prefix: [UInt8], after place: [UInt8]?, limit: Int
   ) throws(BlobStorageError) -> [OrderedKey]
@@ -47,7 +47,7 @@ package struct CurrentKeys: OrderedKeys {
   }
 }
 
-/// Keys as paths, whose components are divided by slashes. A folder is named by its path with a slash behind it.
+/// Treats keys as paths, whose components are divided by slashes. A folder's name is its path and a slash.
 extension OrderedKeys {
   private static var slash: UInt8 { UInt8(ascii: "/") }
 
@@ -59,16 +59,16 @@ extension OrderedKeys {
     return try version(of: text)
   }
 
-  /// Whether keys begin with the path of a folder.
+  /// Whether any key begins with the path of a folder.
   func hasFolder(_ folder: [UInt8]) throws(BlobStorageError) -> Bool {
     try !entries(prefix: folder, after: nil, limit: 1).isEmpty
   }
 
-  /// Some components that follow a folder's path, in byte order of what they begin: with a version those that end a key,
-  /// without one those that more components follow. A component can be both, and then appears twice.
+  /// Some components that follow a folder's path, in byte order. A component with a version ends a key; one without is
+  /// a folder. A component can be both, and then appears twice.
   ///
-  /// - Parameter start: what the components begin with.
-  /// - Complexity: a seek for each folder, and one for several files. What is below the folders is passed over.
+  /// - Parameter start: the first bytes of the components.
+  /// - Complexity: a seek for each folder, and one for several files. Skips what is below the folders.
   func components(
     of folder: [UInt8], startingWith start: [UInt8] = [], after place: [UInt8]?
   ) throws(BlobStorageError) -> (found: [(component: [UInt8], version: BlobVersion?)], end: [UInt8]?) {
@@ -81,7 +81,7 @@ extension OrderedKeys {
       var passedCount = 0
       for entry in entries {
         let key = entry.key
-        // Keys below a folder that was found.
+        // A key below a folder that was found.
         if let place, !place.lexicographicallyPrecedes(key) {
           passedCount += 1
           continue
@@ -100,7 +100,7 @@ extension OrderedKeys {
         }
       }
       guard entries.count == limit else { return (found, nil) }
-      // A store that somebody forged may have keys that are no UTF-8.
+      // A forged store may have keys that are not UTF-8.
       guard place != begin else {
         throw BlobStorageError(.corrupted, "A key in the store is not UTF-8: it cannot be listed.")
       }
@@ -109,9 +109,9 @@ extension OrderedKeys {
     return (found, place)
   }
 
-  /// The component whose name was too long, or nil.
+  /// The component that a long name stands for, or nil.
   ///
-  /// - Complexity: looks at every component of the folder that begins as it does.
+  /// - Complexity: examines every component of the folder with these first bytes.
   func component(
     startingWith start: [UInt8], in folder: [UInt8],
     where isWanted: (_ component: [UInt8], _ isFolder: Bool) -> Bool

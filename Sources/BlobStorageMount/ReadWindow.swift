@@ -1,7 +1,7 @@
 import BlobStorage
 import Synchronization
 
-/// A part of a blob in memory, or on its way there.
+/// A part of a blob in memory, loaded or loading.
 final class ReadWindow: Sendable {
   private enum State: Sendable {
     case loading
@@ -11,14 +11,14 @@ final class ReadWindow: Sendable {
     var isLoading: Bool { if case .loading = self { true } else { false } }
   }
 
-  /// Of all open files: 256 MiB.
+  /// For all open files together: 256 MiB.
   private static let countMax = 64
   private static let count = Atomic<Int>(0)
 
   private let range: Range<Int64>
   private let state = Monitor(State.loading)
 
-  /// A window to be loaded; nil if there are too many.
+  /// A window to load; nil if there are too many.
   init?(_ range: Range<Int64>) {
     let count = Self.count.wrappingAdd(1, ordering: .relaxed).newValue
     guard count <= Self.countMax else {
@@ -30,7 +30,7 @@ final class ReadWindow: Sendable {
 
   deinit { Self.count.wrappingSubtract(1, ordering: .relaxed) }
 
-  /// Reads the bytes, on all cores. To be called once.
+  /// Reads the bytes on all cores. Call it once.
   func load(from blob: OpenBlob) {
     var result = State.failed
     do throws(BlobStorageError) {
@@ -45,14 +45,14 @@ final class ReadWindow: Sendable {
       }
       if bytes.count == range.count { result = .loaded(bytes) }
     } catch {
-      // The caller then reads its part alone, and gets the error if the damage is in it.
+      // The caller then reads its part by itself, and gets the error if the damage is in it.
     }
     state.withLock { $0 = result }
     state.wakeAll()
   }
 
-  /// Copies what the window has of a range that begins in it, once it is loaded. Returns how many bytes; nil if they
-  /// cannot be read.
+  /// Waits until the window is loaded, then copies its part of a range that begins in it. Returns the number of bytes;
+  /// nil if they cannot be read.
   func copy(_ wanted: Range<Int64>, to target: UnsafeMutableRawBufferPointer) -> Int? {
     let loaded = state.withLock(when: { !$0.isLoading }) { $0 }
     guard case .loaded(let bytes) = loaded else { return nil }

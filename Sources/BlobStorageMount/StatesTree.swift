@@ -4,13 +4,13 @@ import BlobStorageTrees
 import Foundation
 import Synchronization
 
-/// A folder for each state, by its name or else its ID, with the tree that was imported.
+/// Shows a folder for each state, by its name or else its ID, with the tree that was imported.
 package final class StatesTree: MountedTree {
   private static let keptCountMax = 4
   private static let idByteCount = 16
 
   private let engine: Engine
-  /// The states that were looked at last, the latest one last.
+  /// The states that were loaded last, the latest one last.
   private let known = Mutex<[(id: TreeState.ID, keys: StateKeys)]>([])
   /// A state never changes, but it can be dropped.
   package let nameSeconds: Double = 60
@@ -40,7 +40,7 @@ package final class StatesTree: MountedTree {
     return try tree(id)?.keys.mark(ofFolder: path)
   }
 
-  /// What the tree calls the root of a state: the ID, and what all its keys begin with up to a slash.
+  /// The tree's name for the root of a state: the ID, and the prefix of all its keys up to a slash.
   private static func root(of state: TreeState) -> [UInt8] {
     let prefix = Array(state.prefix.utf8)
     let end = prefix.lastIndex(of: UInt8(ascii: "/")).map { $0 + 1 } ?? 0
@@ -77,7 +77,7 @@ package final class StatesTree: MountedTree {
   }
 }
 
-/// The keys of a state. One whose version was deleted since is not shown.
+/// The keys of a state. Hides a version that was deleted since.
 struct StateKeys: OrderedKeys {
   let engine: Engine
   let index: StateIndex

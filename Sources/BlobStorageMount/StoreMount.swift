@@ -2,8 +2,8 @@ import BlobStorage
 import Foundation
 import SystemPackage
 
-/// A read-only view of a store in the file system, through FUSE: `current/KEY` has the bytes of each key, `versions/KEY/`
-/// a file for each version of it, and `states/NAME/` the tree that an import found.
+/// A read-only view of a store in the file system, through FUSE: `current/KEY` has the bytes of each key,
+/// `versions/KEY/` has a file for each version of it, and `states/NAME/` has the tree that an import found.
 ///
 /// Every program can read the files. Each read is verified as a ``BlobReader`` verifies it: damage is an error of the
 /// read and never data. A file that is open stays readable, even if its version is dropped and collected meanwhile.
@@ -11,7 +11,7 @@ public struct StoreMount: Sendable {
   private let engine: Engine
   private let folder: String
 
-  /// Whether this build can mount: whether libfuse's headers were there when it was built.
+  /// Whether this build can mount: it can if libfuse's headers were present.
   public static var isAvailable: Bool { FuseSession.isAvailable }
 
   /// A mount of a store on an empty folder.
@@ -28,13 +28,13 @@ public struct StoreMount: Sendable {
   /// Mounts the store, and unmounts it when the caller's task is cancelled.
   ///
   /// - Parameters:
-  ///   - whenMounted: is called once the files can be read, with the folder's path.
+  ///   - whenMounted: called with the folder's path, once the files can be read.
   ///   - report: receives a sentence when a program's read fails, on any thread.
-  /// - Returns: when the folder was unmounted by another program.
-  /// - Throws: `cancelled` after the task was cancelled, and the folder is unmounted; `io` if mounting fails.
+  /// - Returns: when another program has unmounted the folder.
+  /// - Throws: `cancelled` after the task was cancelled and the folder unmounted; `io` if mounting fails.
   /// - Durability: changes nothing in the store.
-  /// - Complexity: memory for the files and folders that the system knows, and for what is open; none for other keys.
-  ///   Each operation of a program takes a lookup in the catalog.
+  /// - Complexity: memory for the files and folders that the system knows, and for open ones; none for other keys. Each
+  ///   operation of a program takes a lookup in the catalog.
   public func run(
     whenMounted: (_ folder: String) -> Void = { _ in },
     report: @escaping @Sendable (_ sentence: String) -> Void = { _ in }
@@ -85,7 +85,7 @@ public struct StoreMount: Sendable {
     }
   }
 
-  /// The absolute path of a folder that may be mounted on.
+  /// Checks a folder to mount on, and returns its absolute path.
   private static func checked(_ folder: String, storePath: String) throws(BlobStorageError) -> String {
     func refusal(_ message: String) -> BlobStorageError {
       BlobStorageError(.invalidArgument, message, path: folder)

@@ -1,7 +1,7 @@
 import BlobStorage
 import Foundation
 
-/// Every key as a folder with a file for each of its versions, beside the folders of the keys that it begins.
+/// Shows every key as a folder with a file for each version, beside the folders of the keys that it begins.
 package struct VersionsTree: MountedTree {
   private let engine: Engine
   private let keys: CurrentKeys
@@ -41,7 +41,7 @@ package struct VersionsTree: MountedTree {
       page.children = try engine.versions(key).reversed().map { (Self.name(of: $0), .file($0)) }
     }
     for (component, version) in found {
-      // A component that ends a key has come before.
+      // A component that ends a key was listed before.
       if version == nil, try keys.version(at: folder + component) != nil { continue }
       page.children.append(
         (Self.name(ofFolder: component), .folder(folder + component + [UInt8(ascii: "/")])))
@@ -56,11 +56,11 @@ package struct VersionsTree: MountedTree {
 
   private static let nameByteCount = 53
 
-  /// The name of a version's file: when it was put, in UTC, and its ID.
+  /// The name of a version's file: the time of its put, in UTC, and its ID.
   package static func name(of version: BlobVersion) -> [UInt8] {
     let style = Date.ISO8601FormatStyle(
       dateSeparator: .omitted, timeSeparator: .omitted, includingFractionalSeconds: true, timeZone: .gmt)
-    // The style cuts milliseconds off. A hostile store may have any time.
+    // The style truncates milliseconds. A hostile store may have any time.
     let seconds = min(max(version.created.timeIntervalSince1970, -62_135_596_800), 253_402_300_799) + 0.0004
     return Array("\(Date(timeIntervalSince1970: seconds).formatted(style))-\(version.id)".utf8)
   }
@@ -74,7 +74,7 @@ package struct VersionsTree: MountedTree {
     return BlobVersion.ID(String(decoding: id, as: UTF8.self))
   }
 
-  /// The name of the folder for a component. Names of versions are left to versions.
+  /// The name of the folder for a component. Names of versions are reserved for versions.
   private static func name(ofFolder component: [UInt8]) -> [UInt8] {
     ComponentName.name(of: component, isBesideFile: versionID(component) != nil)
   }

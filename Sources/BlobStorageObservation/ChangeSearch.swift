@@ -1,12 +1,12 @@
 import BlobStorage
 import Synchronization
 
-/// Finds the keys that records name which have become visible since the last look.
+/// Finds the keys in records that have become visible since the last look.
 ///
-/// A pack only grows, and the view says how far. So a position in each pack is all that has to be remembered. Three things
-/// can hide a change, and all three are noticed: a catalog that was made anew, a known pack that has gone before it was
-/// read to its end, and an unknown pack that has come and gone. Numbers of packs are given in order, so the last is seen
-/// by a number that no pack has.
+/// A pack only grows, and the view shows how far. So the search remembers only a position in each pack. It detects the
+/// three things that can hide a change: a rebuilt catalog, a known pack that was removed before it was read to its end,
+/// and an unknown pack that came and went. Numbers of packs are given in order, so a number without a pack shows the
+/// last.
 final class ChangeSearch: Sendable {
   private struct State {
     /// How far each pack was read, and whether that is its end.
@@ -24,7 +24,7 @@ final class ChangeSearch: Sendable {
 
   private let prefix: [UInt8]
   private let state = Mutex(State())
-  /// One look at a time, should several loops share the changes.
+  /// One look at a time, because several loops may share the changes.
   private let turn = IOLock<Void>(())
 
   init(prefix: String) { self.prefix = Array(prefix.utf8) }
@@ -33,7 +33,7 @@ final class ChangeSearch: Sendable {
     key.starts(with: prefix) && !InternalKey.isInternal(key)
   }
 
-  /// The next change that was found and not delivered yet.
+  /// Removes and returns the next change to deliver.
   func removePending() -> KeyChange? { state.withLock { $0.pending.popFirst() } }
 
   /// Finds up to `countMax` changes to deliver; false if there are none. Several keys are looked up in one call.
@@ -57,7 +57,7 @@ final class ChangeSearch: Sendable {
         changes.append(try engine.version(text, nil).map { .set($0) } ?? .deleted(text))
       }
     } catch {
-      // They are looked up again by the next call.
+      // The next call looks them up again.
       state.withLock { $0.keys.formUnion(keys) }
       throw error
     }
@@ -77,7 +77,7 @@ final class ChangeSearch: Sendable {
     }
   }
 
-  /// Reads what has become visible since the last look. The first look finds where everything ends.
+  /// Reads the records that have become visible since the last look. The first look only sets the positions.
   func advance(_ engine: Engine) throws(BlobStorageError) {
     try engine.checkOpen()
     let generation = engine.catalog.generation
@@ -123,7 +123,7 @@ final class ChangeSearch: Sendable {
     do throws(BlobStorageError) {
       let scanner = try engine.packs.scanner(
         row.name, file, upTo: row.isSealed ? nil : row.appliedByteCount)
-      // Refs of this range that nothing in it has dropped again, and keys that changed in another way.
+      // Refs of this range that no drop in it removes, and keys that changed in another way.
       var added: [[UInt8]: Set<Stamp>] = [:]
       var changed: Set<[UInt8]> = []
       func add(_ record: PackRecord) {

@@ -6,28 +6,28 @@ public enum KeyChange: Sendable, Hashable {
   case set(BlobVersion)
   /// The key has no version any more.
   case deleted(String)
-  /// More has changed than can be named: load again whatever you show.
+  /// More has changed than can be named: load everything again that you show.
   case reload
 }
 
 extension BlobStore {
   /// The changes that become visible from now on, in this process or any other, to keys that begin with a prefix.
   ///
-  /// Call it first and load what you show afterwards: then no change is missed. The sequence names a key after
-  /// its last change at least once, with the state it has when it is named. So a consumer that applies each change to
-  /// what it loaded shows the final state. It does not promise every state on the way: several changes of a key can
-  /// arrive as one. A key may also be named without a change, after gc has moved its versions.
+  /// Call it first and load what you show afterwards: then no change is missed. After its last change a key is
+  /// delivered at least once, with its state at that time. So a consumer that applies each change to what it loaded
+  /// shows the final state. The sequence does not promise every state on the way: several changes of a key can arrive
+  /// as one. A key may also arrive without a change, after gc has moved its versions.
   ///
   /// The sequence remembers positions in packs and at most 10,000 keys, however slow the consumer is. If more has
-  /// changed, or if gc has removed what would have told of a change, it says ``KeyChange/reload``.
+  /// changed, or if gc has removed the records of a change, it delivers ``KeyChange/reload``.
   ///
-  /// It ends when its task is cancelled and when the store is closed or opened again. A change that was not delivered is
-  /// delivered by the next loop over the same value; two loops at once share the changes.
+  /// It ends when its task is cancelled and when the store is closed or opened again. The next loop over the same value
+  /// delivers a change that was not delivered; two loops at once share the changes.
   ///
   /// - Parameters:
-  ///   - prefix: what the keys begin with; all keys by default.
-  ///   - interval: how often it looks for changes of other processes, a millisecond at least. It looks for those of this
-  ///     store at once.
+  ///   - prefix: the prefix of the keys; all keys by default.
+  ///   - interval: how often it looks for changes of other processes, a millisecond at least. It looks for those of
+  ///     this store at once.
   /// - Throws: `closed`, `corrupted`; the sequence throws the same.
   /// - Complexity: each look reads a row for each pack, and the records that are new. Changes of other machines appear
   ///   once this machine has extended its catalog.
@@ -63,7 +63,7 @@ public struct KeyChanges: AsyncSequence, Sendable {
       while !Task.isCancelled, ObjectIdentifier(changes.store.engine) == changes.engine {
         if let change = search.removePending() { return change }
         let signal = changes.store.engine.catalog.changeSignal
-        // Before the look, so that no commit falls between.
+        // Read before the look, so that no commit falls between.
         let count = signal.count
         do throws(BlobStorageError) {
           let isFilled = try await changes.store.run { (engine) throws(BlobStorageError) in

@@ -4,7 +4,7 @@ import BlobStorage
 public struct BlobInformation: Sendable, Hashable, Codable {
   public var version: BlobVersion
   public var chunkCount: Int
-  /// How many chunks each codec has encoded, by its name.
+  /// The number of chunks for each codec, by the codec's name.
   public var codecs: [String: Int]
   /// How many chunks are encoded against another.
   public var basedChunkCount: Int
@@ -47,7 +47,7 @@ extension BlobInformation {
     unreadable = try container.decode([String].self, forKey: .unreadable)
   }
 
-  /// The fields of the version, and the others beside them.
+  /// Encodes the fields of the version beside the others.
   public func encode(to encoder: any Encoder) throws {
     try version.encode(to: encoder)
     var container = encoder.container(keyedBy: CodingKeys.self)

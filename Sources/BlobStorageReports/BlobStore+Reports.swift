@@ -37,7 +37,7 @@ extension BlobStore {
     }
   }
 
-  /// Where the space went, what saved some, and which keys take most.
+  /// Reports where the space went, what saved space, and which keys take most.
   ///
   /// - Parameter keyLimit: how many keys are listed.
   /// - Complexity: follows every version to its chunks three times. Memory grows by some bits for each chunk, and not

@@ -1,7 +1,7 @@
 import BlobStorage
 
-/// The holders of a key's blobs, a blob or a chunk. Also the keys that share parts of it, and the bytes that dropping it
-/// would free.
+/// The holders of a key's blobs, a blob or a chunk. Also the keys that share parts of it, and the bytes that dropping
+/// it would free.
 public struct BlobUsage: Sendable, Hashable, Codable {
   /// The subject of the question.
   public enum Subject: Sendable, Hashable {
@@ -16,10 +16,10 @@ public struct BlobUsage: Sendable, Hashable, Codable {
     case key, blob, chunk
   }
 
-  /// A version that holds it.
+  /// A version that holds the subject.
   public struct Holder: Sendable, Hashable, Codable {
     public var version: BlobVersion
-    /// The key's newest.
+    /// Whether it is the key's newest version.
     public var isCurrent: Bool
 
     private enum CodingKeys: String, CodingKey { case isCurrent = "current" }
@@ -34,7 +34,7 @@ public struct BlobUsage: Sendable, Hashable, Codable {
       isCurrent = try decoder.container(keyedBy: CodingKeys.self).decode(Bool.self, forKey: .isCurrent)
     }
 
-    /// The fields of the version, and `current` beside them.
+    /// Encodes the fields of the version, and `current` beside them.
     public func encode(to encoder: any Encoder) throws {
       try version.encode(to: encoder)
       var container = encoder.container(keyedBy: CodingKeys.self)
@@ -55,21 +55,21 @@ public struct BlobUsage: Sendable, Hashable, Codable {
   }
 
   public var kind: Kind
-  /// Plain bytes: of all versions of a key, each counted.
+  /// Plain bytes; for a key, those of all its versions, counting each.
   public var byteCount: Int64 = 0
-  /// Different chunks, bases that they are encoded against included.
+  /// Distinct chunks, including the bases that they are encoded against.
   public var chunkCount = 0
   /// Their stored bytes.
   public var storedByteCount: Int64 = 0
-  /// The first versions that hold it, by key and from new to old.
+  /// The first versions that hold the subject, by key and from new to old.
   public var holders: [Holder] = []
   public var holderCount = 0
-  /// Keys that share chunks with it but do not hold it, those that share most first.
+  /// Keys that share chunks with the subject but do not hold it, those that share most first.
   public var sharers: [Sharer] = []
   public var sharerCount = 0
   /// Stored bytes that the next collection would free if all holders were dropped. Bytes without a holder are garbage.
   public var exclusiveByteCount: Int64 = 0
-  /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
+  /// Why some blobs could not be followed to their chunks, so that these do not count. Only the first reasons.
   public var unreadable: [String] = []
 
   public init(kind: Kind) { self.kind = kind }

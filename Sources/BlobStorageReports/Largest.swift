@@ -1,6 +1,6 @@
 import BlobStorage
 
-/// The few largest of many, in bounded memory.
+/// Keeps the few largest of many elements, in bounded memory.
 package struct Largest<Element> {
   private let countMax: Int
   /// A heap: the smallest of those kept comes first.
@@ -8,7 +8,7 @@ package struct Largest<Element> {
 
   package init(countMax: Int) { self.countMax = max(0, countMax) }
 
-  /// Of equal ranks, those that came first stay.
+  /// Among equal ranks, keeps those that came first.
   package mutating func insert(_ element: @autoclosure () -> Element, rank: Int64) {
     if heap.count < countMax {
       heap.append((element(), rank))

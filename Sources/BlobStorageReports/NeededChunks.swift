@@ -1,6 +1,6 @@
 import BlobStorage
 
-/// Follows blobs to the chunks that they need, and remembers those that cannot be followed.
+/// Follows blobs to the chunks that they need, and records why it cannot follow some.
 final class NeededChunks {
   private let walk: LiveWalk
   /// Why blobs could not be followed, each reason once.
@@ -12,8 +12,8 @@ final class NeededChunks {
   /// Why blobs could not be followed; only the first reasons.
   var unreadableMessages: [String] { Array(reasons.sorted().prefix(20)) }
 
-  /// Calls `body` with the lists and chunks of a blob, bases included; one that it needs twice may come twice, and what
-  /// is missing does not come.
+  /// Calls `body` with the lists and chunks of a blob, bases included. A chunk that the blob needs twice may come
+  /// twice; a missing chunk does not come.
   func forEachChunk(of blob: BlobDigest, _ body: (ChunkRow) -> Void) throws(BlobStorageError) {
     let outcome = try walk.outcome(of: blob) { (layout) throws(BlobStorageError) in
       try walk.forEachRow(of: layout, sorts: true) { part, row in
@@ -33,7 +33,7 @@ final class NeededChunks {
 }
 
 extension BlobDigest {
-  /// Says that the chunk or manifest should be in the store.
+  /// The message that the chunk or manifest is missing from the store.
   var neededAndMissing: String { "Chunk or manifest \(self) is needed and missing." }
 }
 

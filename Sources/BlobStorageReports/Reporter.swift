@@ -1,12 +1,12 @@
 import BlobStorage
 import Foundation
 
-/// Makes a report in three walks over all versions. One marks what is live. One finds out which chunks have more than
-/// one key. The last adds up what each key has alone.
+/// Makes a report in three walks over all versions. The first marks what is live. The second finds the chunks that
+/// several keys need. The last adds up what each key needs alone.
 ///
 /// Memory: four bits for each record, and the keys that are listed.
 final class Reporter {
-  /// Spans that the history is divided into.
+  /// The number of spans that divide the history.
   static let spanCount = 48
 
   private let engine: Engine
@@ -15,10 +15,10 @@ final class Reporter {
   private let needed: NeededChunks
   private var keyCount = 0
   private var doneCount = 0
-  /// Chunks that one key needs, and those of them that a second one needs.
+  /// Chunks that any key needs, and chunks that several keys need.
   private var seen = PlaceSet()
   private var shared = PlaceSet()
-  /// The same of manifests, so that a blob with many keys is followed twice and not for each.
+  /// The same for manifests, so that a blob with many keys is followed twice and not for each.
   private var seenManifests = PlaceSet()
   private var sharedManifests = PlaceSet()
   private var codecs: [UInt8: StoreReport.Codec] = [:]
@@ -65,7 +65,7 @@ final class Reporter {
 
   private func tell(_ phase: String) {
     doneCount += 1
-    // Keys that came meanwhile are more than were counted.
+    // Keys put after the count can exceed it.
     guard doneCount % 1_024 == 0 else { return }
     progress(WorkProgress(phase: phase, doneCount: doneCount, totalCount: max(doneCount, keyCount)))
   }
@@ -76,7 +76,7 @@ final class Reporter {
     var own = PlaceSet()
     for blob in Set(entry.versions.map(\.row.digest)) {
       if let manifest = try manifestPlace(blob) {
-        // The second key makes all that it has shared; for others there is nothing left to do.
+        // The second key marks all its chunks as shared, so that further keys add nothing.
         if sharedManifests.contains(manifest) { continue }
         if !seenManifests.insert(manifest) { sharedManifests.insert(manifest) }
       }
@@ -146,7 +146,7 @@ final class Reporter {
     guard let times, !history.isEmpty else { return }
     let span = Double(times.upperBound - times.lowerBound)
     for version in entry.versions {
-      // What was put since the first look may be younger than all that was there.
+      // A version put after the second walk may be younger than all others.
       let time = min(max(version.row.created, times.lowerBound), times.upperBound)
       let share = span > 0 ? Double(time - times.lowerBound) / span : 0
       let index = min(history.count - 1, Int(share * Double(history.count)))

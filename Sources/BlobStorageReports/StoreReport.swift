@@ -1,7 +1,7 @@
 import BlobStorage
 import Foundation
 
-/// Where a store's space is: ``StoreStatistics``, and details of keys, codecs, history and packs.
+/// Where a store's space goes: ``StoreStatistics``, and details of keys, codecs, history and packs.
 public struct StoreReport: Sendable, Hashable, Codable {
   /// The live chunks that one codec encoded.
   public struct Codec: Sendable, Hashable, Codable {
@@ -45,7 +45,7 @@ public struct StoreReport: Sendable, Hashable, Codable {
     }
   }
 
-  /// Versions that were put in a span of time and are still there.
+  /// Versions that were put in a span of time and still exist.
   public struct Span: Sendable, Hashable, Codable {
     public var start: Date
     public var end: Date
@@ -99,9 +99,9 @@ public struct StoreReport: Sendable, Hashable, Codable {
   public var busiestKeys: [Key] = []
   /// Equal spans from the oldest version to the newest; empty without versions.
   public var history: [Span] = []
-  /// By age.
+  /// Oldest first.
   public var packs: [Pack] = []
-  /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
+  /// Why some blobs could not be followed to their chunks, so that these do not count. Only the first reasons.
   public var unreadable: [String] = []
   public var duration = Duration.zero
 

@@ -12,26 +12,25 @@ public struct StoreStatistics: Sendable, Hashable, Codable {
   public var packCount = 0
   /// Plain bytes of all versions, each counted.
   public var plainByteCount: Int64 = 0
-  /// Plain bytes of the chunks that versions need, each once; not of chunks that are only bases.
+  /// Plain bytes of the chunks that versions need, each once; without chunks that are only bases.
   public var uniqueByteCount: Int64 = 0
   /// Stored bytes of live chunks.
   public var storedByteCount: Int64 = 0
-  /// Stored bytes of live chunks that no version needs itself: others are encoded against them.
+  /// Stored bytes of live chunks that are only bases of others.
   public var baseByteCount: Int64 = 0
-  /// Whether new chunks are tried against similar ones.
+  /// Whether the store encodes new chunks against similar ones.
   public var usesSimilarity = false
   /// Bytes saved by storing equal chunks once.
   public var deduplicationSavedByteCount: Int64 = 0
   /// Bytes saved by encoding chunks alone.
   public var codecSavedByteCount: Int64 = 0
-  /// Bytes saved on top of that by encoding chunks against similar ones; an estimate, from the bases' own
-  /// ratio.
+  /// Bytes saved on top of that by encoding chunks against similar ones; an estimate, from the bases' own ratio.
   public var similaritySavedByteCount: Int64 = 0
   /// Bytes of records that nothing needs.
   public var garbageByteCount: Int64 = 0
   /// Bytes of the medium that all files of the store take.
   public var diskByteCount: Int64 = 0
-  /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
+  /// Why some blobs could not be followed to their chunks, so that these do not count. Only the first reasons.
   public var unreadable: [String] = []
 
   public init() {}
@@ -49,14 +48,14 @@ public struct StoreStatistics: Sendable, Hashable, Codable {
 }
 
 extension Engine {
-  /// What is in the store.
+  /// The contents of the store.
   package func statistics() throws(BlobStorageError) -> StoreStatistics {
     try StoreStatistics.countWithPacks(self).statistics
   }
 }
 
 extension StoreStatistics {
-  /// Counts what is in a store, and of each pack what it has and how much of it is live.
+  /// Counts the contents of a store, and the total and live bytes of each pack.
   static func countWithPacks(
     _ engine: Engine, progress: (Int) -> Void = { _ in }
   ) throws(BlobStorageError) -> (statistics: StoreStatistics, packs: [StoreReport.Pack]) {
@@ -83,7 +82,7 @@ extension StoreStatistics {
     for (number, row) in rows {
       let liveByteCount = marker.marks.liveByteCount(number)
       statistics.garbageByteCount += row.recordsByteCount - liveByteCount
-      // The clock of an empty store has not begun: its first pack says so, too.
+      // The first pack of a store may have no time, because the store's clock has not begun.
       let created = max(row.created >> 16, engine.header.created)
       packs.append(
         StoreReport.Pack(
@@ -95,7 +94,7 @@ extension StoreStatistics {
     return (statistics, packs)
   }
 
-  /// Adds a live chunk. What one with a base would take without it is not known: its base's own ratio stands in.
+  /// Adds a live chunk. Estimates from the ratio of its base what a chunk with a base would take alone.
   private mutating func add(_ row: ChunkRow, _ base: ChunkRow?, isOnlyBase: Bool) {
     chunkCount += 1
     storedByteCount += Int64(row.storedByteCount)

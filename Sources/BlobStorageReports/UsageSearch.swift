@@ -2,15 +2,15 @@ import BlobStorage
 
 /// Finds the holders of a key, blob or chunk in one walk over all versions.
 ///
-/// Memory: a bit for each record of the packs that the subject lies in, and the answers for the last many blobs.
+/// Memory: a bit for each record of the packs with the subject, and the results for the last many blobs.
 package final class UsageSearch {
-  /// What a blob has to do with the subject.
+  /// How a blob relates to the subject.
   private struct Overlap {
     /// Stored bytes of the chunks that both need.
     var byteCount: Int64 = 0
-    /// It has the chunk that is asked about.
+    /// Whether it needs the chunk in question.
     var holdsChunk = false
-    /// Its chunks were noted as needed by others.
+    /// Whether its chunks were counted as needed by others.
     var isKept = false
   }
 
@@ -22,9 +22,9 @@ package final class UsageSearch {
   private let progress: (Int) -> Void
   private let needed: NeededChunks
   private var usage = BlobUsage(kind: .key)
-  /// Where the chunk lies that is asked about.
+  /// The place of the chunk in question.
   private var chunkPlace: Place?
-  /// Where the subject's chunks lie, and which of them others need too.
+  /// The places of the subject's chunks, and of those that others need too.
   private var target = PlaceSet()
   private var kept = PlaceSet()
   private var keptByteCount: Int64 = 0
@@ -43,7 +43,7 @@ package final class UsageSearch {
     sharers = Largest(countMax: listCountMax)
   }
 
-  /// Nil when the store has no such thing.
+  /// Returns nil if the store does not have the subject.
   package func run() throws(BlobStorageError) -> BlobUsage? {
     try engine.checkOpen()
     guard try begin() else { return nil }
@@ -60,7 +60,7 @@ package final class UsageSearch {
     return usage
   }
 
-  /// Notes what the subject is made of; false when it is not there.
+  /// Finds the subject's chunks; false if the store does not have it.
   private func begin() throws(BlobStorageError) -> Bool {
     var blobs: Set<BlobDigest> = []
     switch subject {
@@ -145,7 +145,7 @@ package final class UsageSearch {
     return found
   }
 
-  /// What several blobs together have to do with the subject.
+  /// How several blobs together relate to the subject.
   private func look(_ blobs: Set<BlobDigest>) throws(BlobStorageError) -> Overlap {
     var own = PlaceSet()
     var found = Overlap()
@@ -159,7 +159,7 @@ package final class UsageSearch {
     return found
   }
 
-  /// Counts the bytes that a blob shares with the subject as kept: they stay when the subject goes.
+  /// Counts the bytes that a blob shares with the subject: they stay if the subject is dropped.
   private func keep(_ blob: BlobDigest) throws(BlobStorageError) {
     guard overlaps[blob]?.isKept != true else { return }
     try needed.forEachChunk(of: blob) { row in

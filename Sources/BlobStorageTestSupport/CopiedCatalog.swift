@@ -2,13 +2,13 @@ import BlobStorage
 import Foundation
 import SystemPackage
 
-/// A copy of a catalog that stands for the original: what a killed process left, in a folder that a test may damage.
+/// A copy of a catalog that replaces the original: what a killed process left, in a folder that a test may damage.
 package enum CopiedCatalog {
-  /// Has the `state` in a catalog's folder name the copied database's file, as it named the original, and the live table
-  /// itself.
+  /// Makes the `state` in a catalog's folder name the copied database's file, and the live table itself, as they named
+  /// the originals.
   ///
-  /// A store does not trust a copy of a catalog that a process was writing to. Nothing happens to a clean one, which
-  /// has a checksum, nor where no catalog is.
+  /// A store does not trust a copy of a catalog that a process was writing to. Does nothing to a clean catalog, which
+  /// has a checksum, and nothing where there is none.
   package static func adopt(_ folder: String) throws {
     try adoptTable(FilePath(folder).entry("live"))
     let path = folder + "/state"

@@ -3,7 +3,7 @@ import BlobStorageSharing
 import SystemPackage
 
 extension FolderBackend {
-  /// Packs in `folder` of which no census is kept.
+  /// A backend for the packs in `folder`, without a census there.
   package init(folder: FilePath, asideFolder: FilePath, files: any FileSystem) {
     self.init(folder: folder, asideFolder: asideFolder, files: files, census: PublishedCensus())
   }

@@ -3,10 +3,10 @@ import BlobStorageSharing
 import Dispatch
 import SystemPackage
 
-/// The system's files behind a type that changes some calls: the rest is handed on.
+/// The system's files behind a type that changes some calls. Forwards the others.
 package protocol ForwardingFiles: FileSystem {
   var system: SystemFiles { get }
-  /// Runs before each call that is handed on; what it throws is the call's failure.
+  /// Runs before each forwarded call. If it throws, the call fails with that error.
   ///
   /// - Parameter call: the name of the method.
   func begin(_ call: String, _ path: FilePath) throws(BlobStorageError)
@@ -54,11 +54,11 @@ extension ForwardingFiles {
   }
 }
 
-/// An open file behind a type that changes some calls: the rest is handed on, except what not every file can do
+/// An open file behind a type that changes some calls. Forwards the others, except those that not every file supports
 /// (locks of bytes, shared memory).
 package protocol ForwardingFile: File {
   var file: any File { get }
-  /// Runs before each call that is handed on; what it throws is the call's failure.
+  /// Runs before each forwarded call. If it throws, the call fails with that error.
   func begin(_ call: String) throws(BlobStorageError)
 }
 
@@ -122,7 +122,7 @@ extension ForwardingFile {
   package func close() { file.close() }
 }
 
-/// Objects in memory behind a type that changes how they are put: the rest is handed on.
+/// Objects in memory behind a type that changes how they are put. Forwards the other calls.
 package protocol ForwardingObjects: ObjectStore {
   var objects: MemoryObjectStore { get }
 }

@@ -2,16 +2,15 @@ import BlobStorage
 import BlobStorageSharing
 import Synchronization
 
-/// Objects in memory that do what they are told at once, count what they are asked for, and fail as often as a test
-/// says.
+/// Objects in memory. Answers requests at once, counts them, and fails as a test says.
 package final class MemoryObjectStore: ObjectStore {
-  /// What a request did not come to.
+  /// How a put fails.
   package enum Trouble: Sendable {
     /// It did not arrive.
     case refused
     /// It was done, and the answer was lost.
     case answerLost
-    /// It was done twice, as by a client that asks again when an answer was lost.
+    /// It was done twice, as by a client that asks again after a lost answer.
     case doubled
   }
 
@@ -27,13 +26,13 @@ package final class MemoryObjectStore: ObjectStore {
     var hidden: Set<String> = []
   }
 
-  /// Told of a request before it is done: which it is (put, get, tail, list, delete), and of which name.
+  /// Called before a request with its kind (put, get, tail, list, delete) and its name.
   package typealias Hook = @Sendable (_ request: String, _ name: String) -> Void
 
   private let state = Mutex(State())
   private let pageCount: Int
 
-  /// - Parameter pageCount: how many entries a page of a listing has.
+  /// - Parameter pageCount: the number of entries in a page of a listing.
   package init(pageCount: Int = 1_000) { self.pageCount = pageCount }
 
   package var place: String { "memory://objects" }
@@ -46,9 +45,9 @@ package final class MemoryObjectStore: ObjectStore {
     set { state.withLock { $0.objects = newValue } }
   }
 
-  /// How often `request` (put, get, tail, list, delete) came since the last call of ``forgetCounts()``.
+  /// The number of requests of a kind (put, get, tail, list, delete) since the last call of ``forgetCounts()``.
   package func count(of request: String) -> Int { state.withLock { $0.counts[request] ?? 0 } }
-  /// All requests.
+  /// The number of all requests.
   package var count: Int { state.withLock { $0.counts.values.reduce(0, +) } }
   package var gotByteCount: Int { state.withLock { $0.gotByteCount } }
   package var longestGetByteCount: Int { state.withLock { $0.longestGetByteCount } }
@@ -59,15 +58,15 @@ package final class MemoryObjectStore: ObjectStore {
     }
   }
 
-  /// What the next puts come to, one after the other.
+  /// Sets how the next puts fail, one after the other.
   package func trouble(_ troubles: [Trouble]) { state.withLock { $0.putTroubles = troubles } }
-  /// What happens behind the next page of a listing of that prefix, once.
+  /// Runs `body` once, after the next page of a listing of that prefix.
   package func afterNextPage(of prefix: String, _ body: @escaping @Sendable (MemoryObjectStore) -> Void) {
     state.withLock { $0.afterPage = (prefix, body) }
   }
-  /// What happens before each request from now on.
+  /// Runs `hook` before each request from now on.
   package func beforeRequests(_ hook: Hook?) { state.withLock { $0.beforeRequest = hook } }
-  /// Objects that are listed, and are not there when they are asked for.
+  /// Hides objects from reads, and not from listings.
   package func hide(_ names: Set<String>) { state.withLock { $0.hidden = names } }
   package func setDown(_ isDown: Bool) { state.withLock { $0.isDown = isDown } }
 

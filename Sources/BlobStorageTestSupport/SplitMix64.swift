@@ -1,8 +1,8 @@
-/// Random numbers that a printed seed brings back (Steele, Lea, Flood, OOPSLA 2014).
+/// Random numbers that repeat for the same seed (Steele, Lea, Flood, OOPSLA 2014).
 package struct SplitMix64: RandomNumberGenerator, Sendable {
   private var state: UInt64
 
-  /// The sequence of that seed.
+  /// The sequence of a seed.
   package init(seed: UInt64) { state = seed }
 
   package mutating func next() -> UInt64 {
@@ -13,7 +13,7 @@ package struct SplitMix64: RandomNumberGenerator, Sendable {
     return mixed ^ (mixed >> 31)
   }
 
-  /// So many bytes, the low ones of each number first.
+  /// Random bytes, the low ones of each number first.
   package mutating func bytes(_ count: Int) -> [UInt8] {
     var bytes: [UInt8] = []
     bytes.reserveCapacity(count + 8)

@@ -4,7 +4,7 @@ import Foundation
 import Synchronization
 import SystemPackage
 
-/// What the files of a ``TestStore`` are on. It does what the system's files do until a test breaks it.
+/// The medium of a ``TestStore``'s files. It behaves like the system's files until a test breaks it.
 public final class TestMedium: Sendable {
   private struct State {
     var isFull = false
@@ -30,7 +30,7 @@ public final class TestMedium: Sendable {
     set { state.withLock { $0.isReadOnly = newValue } }
   }
 
-  /// Whether syncs fail, as of a disk that breaks. The store is poisoned then: open it again with `BlobStore.reopen()`.
+  /// Whether syncs fail, as on a broken disk. The store is poisoned then: open it again with `BlobStore.reopen()`.
   public var failsSyncs: Bool {
     get { state.withLock { $0.failsSyncs } }
     set { state.withLock { $0.failsSyncs = newValue } }
@@ -42,18 +42,18 @@ public final class TestMedium: Sendable {
     set { state.withLock { $0.failsReads = newValue } }
   }
 
-  /// How long each read, write and sync takes in addition.
+  /// Additional time of each read, write and sync.
   public var delay: Duration {
     get { state.withLock { $0.delay } }
     set { state.withLock { $0.delay = newValue } }
   }
 
-  /// Undoes all of it.
+  /// Undoes all failures and the delay.
   public func heal() { state.withLock { $0 = State() } }
 
   enum Call { case read, write, change, sync }
 
-  /// Runs before a call; what it throws is the call's failure.
+  /// Runs before a call. If it throws, the call fails with that error.
   func begin(_ call: Call, _ path: FilePath) throws(BlobStorageError) {
     let state = state.withLock { $0 }
     if state.delay > .zero { Thread.sleep(forTimeInterval: state.delay / .seconds(1)) }
@@ -78,7 +78,7 @@ struct TestFiles: FileSystem {
   func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
     if intent != .read, try system.status(of: path) == nil { try medium.begin(.write, path) }
     let file = try system.open(path, intent)
-    // The catalog is memory to its database, and can be made again.
+    // The catalog's database maps its files, and the catalog can be rebuilt: only packs can fail.
     return path.removingLastComponent().lastComponent?.string == "packs" ? TestFile(file, medium) : file
   }
 

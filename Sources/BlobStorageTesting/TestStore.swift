@@ -2,8 +2,8 @@ import BlobStorage
 import Foundation
 import SystemPackage
 
-/// A store for the tests of a program that uses one: in a temporary folder that goes with it, with a clock that the test
-/// moves and a medium that it breaks.
+/// A store for the tests of a program that uses one. Its temporary folder is removed with it. The test moves its clock
+/// and breaks its medium.
 ///
 /// ```swift
 /// let test = try await TestStore.create()
@@ -14,9 +14,9 @@ import SystemPackage
 /// ```
 public final class TestStore: Sendable {
   public let store: BlobStore
-  /// The time of day that the store goes by.
+  /// The store's time of day.
   public let clock: TestClock
-  /// What its files are on.
+  /// The medium of its files.
   public let medium: TestMedium
   /// The store's folder.
   public let folder: URL
@@ -85,7 +85,7 @@ public final class TestStore: Sendable {
 }
 
 extension Engine {
-  /// Where stored bytes of a key's current version begin: those of its first chunk.
+  /// The place of stored bytes of a key's current version: those of its first chunk.
   fileprivate func storedPlace(ofKey key: String) throws(BlobStorageError) -> (pack: PackName, offset: Int64)?
   {
     guard let version = try version(key, nil), let layout = try blobs.layout(version.digest) else {
@@ -99,7 +99,7 @@ extension Engine {
     guard let first else { return nil }
     return try chunks.located(first) { (place) throws(BlobStorageError) in
       if let frame = place.row.frameOffset {
-        // Behind the header and the meta of the frame's record.
+        // After the header and the meta of the frame's record.
         let raw = try place.file.bytes(at: frame, RecordHeader.byteCountMax, pack: place.pack)
         let header = try bridge(raw) { (raw) throws(BlobStorageError) in try RecordHeader(raw) }
         return (place.pack, frame + Int64(header.byteCount + header.metaByteCount))

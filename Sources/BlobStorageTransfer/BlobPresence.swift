@@ -8,7 +8,7 @@ struct BlobPresence: Sendable {
   private let catalog: Catalog
   private let blobs: BlobSource
   private let looksAtChunks: Bool
-  /// Packs that the catalog knows and that are missing.
+  /// Numbers of packs that the catalog lists and the store lacks.
   private let lostPacks: Set<UInt32>
 
   /// - Parameter lost: packs that are missing.
@@ -20,13 +20,13 @@ struct BlobPresence: Sendable {
       (try transaction.packRows(), try transaction.hasSuspects())
     }
     lostPacks = Set(rows.filter { $0.row.isLost || lost.contains($0.row.name) }.map(\.number))
-    // No row says what was in a pack that has left the store.
+    // The catalog keeps no rows for the chunks of a pack that was set aside.
     let isAnySetAside = try census.read().hasSetAside
     looksAtChunks =
       hasSuspects || isAnySetAside || !lost.isEmpty || rows.contains { $0.row.isDamaged || $0.row.isLost }
   }
 
-  /// Whether the blob can be read, as far as that is known.
+  /// Whether the blob is readable, as far as the catalog knows.
   func isPresent(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     if looksAtChunks, let layout = try blobs.layout(digest) {
       guard try areThere(layout.listDigests) else { return false }
@@ -56,10 +56,10 @@ struct BlobPresence: Sendable {
 }
 
 extension LiveWalk {
-  /// Calls `visit` with the blob's chunks, without its lists, 1,024 at a time, until it returns false.
+  /// Calls `visit` with the blob's chunks (not its lists) in groups of 1,024, until it returns false.
   ///
-  /// - Returns: false when `visit` did.
-  /// - Throws: `corrupted` for a list that cannot be read; the group that was begun is not visited then.
+  /// - Returns: false if `visit` returned false.
+  /// - Throws: `corrupted` for an unreadable list; an unfinished group is not visited then.
   @discardableResult
   func forEachGroup(
     of layout: BlobLayout, _ visit: ([BlobDigest]) throws(BlobStorageError) -> Bool

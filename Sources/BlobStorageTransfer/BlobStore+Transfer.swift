@@ -4,7 +4,7 @@ import SystemPackage
 extension BlobStore {
   /// Stores files and whole trees of files. See ``ImportOptions``.
   ///
-  /// - Parameter onFile: receives each file that is stored or unchanged. Durable they are only on return.
+  /// - Parameter onFile: receives each file that is stored or unchanged. No file is durable before the call returns.
   /// - Throws: errors that end the whole import. A file that cannot be read is in the report.
   public func importFiles(
     _ paths: [some PathConvertible], options: ImportOptions = ImportOptions(),
@@ -37,7 +37,7 @@ extension BlobStore {
   /// Copies all keys of this store with all their versions into another, under the same IDs. See ``CopyOptions``.
   ///
   /// Sends only the chunks that the target lacks, as they are stored. A repeated copy continues where the last one
-  /// ended. A key that changes meanwhile is copied as of some moment.
+  /// ended. A key that changes during the copy is copied as of one moment.
   ///
   /// - Throws: `invalidArgument` for the same store or another digest, and errors that end the whole copy. A version
   ///   that cannot be read is in the report, and the others are copied.

@@ -1,28 +1,27 @@
 import BlobStorage
 
-/// Brings chunks from one store into another as they are stored: those that the other lacks, each once. Small blobs are
-/// stored together.
+/// Copies the chunks that the target lacks, each once, in their stored form. Joins small blobs into frames.
 ///
-/// What a chunk is encoded against goes before it. Neighbours in the source's packs are read together, and checked on
-/// all threads. Nothing needs the chunks yet: the caller has begun a put with the target's leases, and lets the holds go
-/// when versions need them.
+/// Copies a base before the chunks encoded against it. Reads neighbours in the source's packs together, and verifies
+/// them on all threads. Nothing refers to the copied chunks yet: the caller must first begin a put with the target's
+/// leases. It calls ``release()`` once versions need them.
 final class ChunkTransfer {
   private struct Item: Sendable {
     var digest: BlobDigest
-    /// Nil where the source does not know it.
+    /// Nil if the source does not know the chunk.
     var row: ChunkRow?
 
     var place: (UInt32, Int64) { row.map { ($0.place.pack, $0.place.offset) } ?? (.max, 0) }
   }
 
-  /// What a batch came to.
+  /// The result of reading one batch.
   private struct Output: Sendable {
     var chunks: [StoredChunk] = []
     var joined: [JoinedChunks] = []
     var failures: [(digest: BlobDigest, error: BlobStorageError)] = []
   }
 
-  /// Chunks that are looked for at once, and digests that are remembered.
+  /// Chunks per lookup, and the most digests in `known`.
   private static let groupCount = 1_024
   private static let knownCountMax = 1 << 20
   private static let readCount = 128
@@ -33,13 +32,13 @@ final class ChunkTransfer {
   private let limiter: RateLimiter?
   private var wanted: [BlobDigest] = []
   private var known: Set<BlobDigest> = []
-  /// Those that are blobs of their own.
+  /// Wanted chunks that are each a whole blob.
   private var blobs: Set<BlobDigest> = []
   private var holds: [LeaseFile.Hold] = []
   private var committedMark: Int64
-  /// Chunks that the source cannot give, and why.
+  /// Chunks that the source could not read, with the error.
   private(set) var unreadable: [BlobDigest: BlobStorageError] = [:]
-  /// What was sent.
+  /// Chunks that were copied, their plain bytes, and the bytes that they added to packs.
   private(set) var chunkCount = 0
   private(set) var newByteCount: Int64 = 0
   private(set) var storedByteCount: Int64 = 0
@@ -51,15 +50,15 @@ final class ChunkTransfer {
     committedMark = target.writer.addedByteCount
   }
 
-  /// Lets go of what was held in the target.
+  /// Releases the holds in the target.
   func release() {
     for hold in holds { target.leases.release(hold) }
     holds = []
   }
 
-  /// Brings these chunks to the target, at the latest in ``flush()``.
+  /// Copies these chunks to the target, at the latest in ``flush()``.
   ///
-  /// - Parameter areBlobs: whether each is all of a blob.
+  /// - Parameter areBlobs: whether each chunk is a whole blob.
   func need(_ digests: some Sequence<BlobDigest>, areBlobs: Bool = false) throws(BlobStorageError) {
     for digest in digests where known.insert(digest).inserted {
       wanted.append(digest)
@@ -69,7 +68,7 @@ final class ChunkTransfer {
     if known.count > Self.knownCountMax { known = Set(wanted) }
   }
 
-  /// Whether the target has all of these to be shared; those that it has are held.
+  /// Whether the target has all these chunks for sharing. Holds those that it has.
   func areThere(_ digests: [BlobDigest]) throws(BlobStorageError) -> Bool { try missing(of: digests).isEmpty }
 
   func flush() throws(BlobStorageError) {
@@ -109,8 +108,8 @@ final class ChunkTransfer {
     }
   }
 
-  /// Which chunks can keep the base that they have: the target has it, without a base of its own, and has nothing that
-  /// is encoded against the chunk.
+  /// The bases that chunks can keep: the target has the base without a base of its own, and has nothing that is encoded
+  /// against the chunk.
   private func usableBases(of items: [Item]) throws(BlobStorageError) -> [BlobDigest: BlobDigest] {
     try target.catalog.read { (transaction) throws(BlobStorageError) in
       var usable: [BlobDigest: BlobDigest] = [:]
@@ -130,7 +129,7 @@ final class ChunkTransfer {
     let aheadCount = source.backend.readAheadCount
     var rest = items.sorted { $0.place < $1.place }[...]
     var group: ArraySlice<Item> = []
-    // Where chunks come over a network, those of the next group are on their way while this one is read.
+    // Over a network, prefetches the next group while this one is read.
     var following: ArraySlice<Item>?
     func nextGroup() -> ArraySlice<Item> {
       let next = rest.prefix(aheadCount > 0 ? aheadCount : Self.readCount)
@@ -174,7 +173,7 @@ final class ChunkTransfer {
       })
   }
 
-  /// - Parameter usable: what chunks may be encoded against in the target.
+  /// - Parameter usable: for each chunk, the base that it may keep in the target.
   private static func read(
     _ items: [Item], of blobs: Set<BlobDigest>, from source: Engine, for target: Engine,
     _ usable: [BlobDigest: BlobDigest]

@@ -1,11 +1,11 @@
 import BlobStorage
 
-/// What a mirror drops, and what keeps it from dropping too much: a source that has lost keys looks like one that never
-/// had them.
+/// Drops what a mirror must drop, and refuses to drop too much: a source that lost keys looks like one that never had
+/// them.
 extension Copier {
   private static let shownKeyCountMax = 100
 
-  /// Refuses a source that is known to be damaged, and one without many of the target's keys.
+  /// Refuses a source that is known to be damaged, or that lacks more than a tenth of the target's keys.
   func checkMirror() throws(BlobStorageError) {
     if options.isForced { return }
     var refusal = try source.losses().summary.map { summary in
@@ -37,9 +37,9 @@ extension Copier {
   /// Drops the keys of the target that the source does not have.
   func dropOthers() throws(BlobStorageError) {
     if !options.isDryRun {
-      // What could not be read may be all that is left of a key.
+      // The source has unreadable versions: the target's copies may be the only ones left.
       if !report.damaged.isEmpty, !options.isForced { return }
-      // The source may have changed since.
+      // The source may have changed since the first check.
       try checkMirror()
     }
     try forEachPageOfTarget { (_, others) throws(BlobStorageError) in
@@ -58,12 +58,12 @@ extension Copier {
     if options.prefix.isEmpty, !options.isDryRun { try dropOtherStates() }
   }
 
-  /// Names keys that a dry run would drop, the first of them.
+  /// Reports the first hundred keys that a dry run would drop.
   private func name(_ keys: [String]) {
     report.droppedKeys += keys.prefix(Self.shownKeyCountMax - report.droppedKeys.count)
   }
 
-  /// Drops the states that the source does not have, and what imports have kept for them.
+  /// Drops the states that the source lacks, and the internal keys that imports keep for them.
   private func dropOtherStates() throws(BlobStorageError) {
     for purpose in [InternalKey.Purpose.state, .link, .replaced, .attributes] {
       let keys = try target.internalVersions(purpose.prefix).map(\.key)
@@ -74,13 +74,12 @@ extension Copier {
       }
       let free = try target.withoutHeld(others)
       try target.dropInternal(free)
-      // A state that is held needs its links, and its versions.
+      // A held state needs its links and its versions.
       if free.count < others.count { return }
     }
   }
 
-  /// Calls `body` with the keys of the target, a page at a time, and with those of them that the source does not have and
-  /// no hold protects.
+  /// Calls `body` with the target's keys, a page at a time, and with those that the source lacks and no hold protects.
   private func forEachPageOfTarget(
     _ body: (_ page: [KeyEntry], _ others: [KeyEntry]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -99,7 +98,7 @@ extension Copier {
 
   // MARK: Dry runs
 
-  /// Counts what a batch would bring and drop.
+  /// Counts what a batch would copy and drop.
   func count(_ batch: Batch) throws(BlobStorageError) {
     var failures: [BlobDigest: BlobStorageError] = [:]
     for digest in Set(batch.keys.flatMap { $0.plan.added.map(\.row.digest) }) {
@@ -111,7 +110,7 @@ extension Copier {
     for planned in batch.keys where !InternalKey.isInternal(planned.key.bytes) {
       let added = planned.plan.added.count { failures[$0.row.digest] == nil }
       report.newVersionCount += added
-      // Keys that the source lacks are counted with the others of a mirror.
+      // In a mirror, `dropOthers` counts the keys that the source does not show.
       guard added == planned.plan.added.count, !options.isMirror || !planned.key.shown.isEmpty else {
         continue
       }
@@ -123,7 +122,7 @@ extension Copier {
     if !failures.isEmpty { try report(failures, batch) }
   }
 
-  /// Counts the chunks of a blob that the target does not have, each once.
+  /// Counts the blob's chunks that the target lacks, each once.
   private func countChunks(of digest: BlobDigest) throws(BlobStorageError) {
     if try isInTarget(digest) { return }
     let layout = try layoutInSource(digest)

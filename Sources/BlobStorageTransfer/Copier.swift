@@ -2,13 +2,13 @@ import BlobStorage
 import BlobStorageTrees
 import Foundation
 
-/// Copies what a store shows into another: chunks as they are stored, versions under their own IDs.
+/// Copies the keys of one store into another: chunks in their stored form, versions under their own IDs.
 ///
-/// A key's versions come to be seen together, after all that they need. What was committed stays, whatever ends the copy:
-/// the next one finds those versions and chunks there and goes on. Packs are not copied whole: their records are bound to
-/// the store and to the pack's name by their checksums, so that no pack can be taken for another store's.
+/// Commits a key's versions together, after everything that they need. An interrupted copy keeps what it committed, and
+/// the next copy continues from there. It cannot copy whole packs: the checksums of records cover the store and the
+/// pack's name, so that no pack can pass for another store's.
 package final class Copier {
-  /// Versions and bytes that are prepared together.
+  /// A batch ends at this many versions or bytes.
   private static let versionCountOfBatch = 512
   private static let byteCountOfBatch: Int64 = 64 << 20
   private static let versionCountOfPage = 1_000
@@ -16,7 +16,7 @@ package final class Copier {
   /// A blob whose chunks are in the target.
   struct Blob {
     var layout: BlobLayout
-    /// The target names the same chunks for it already.
+    /// Whether the target already records the blob with these chunks.
     var isNamed: Bool
   }
 
@@ -36,14 +36,14 @@ package final class Copier {
   let options: CopyOptions
   private let progress: ProgressHandler?
   var report = CopyReport()
-  /// Packs of other processes that hold versions which are there already.
+  /// Other processes' packs with versions that the target already has; synced at the end.
   private var unsynced: Set<PackName> = []
   var watermarks: [PackName: WriterSession.Watermark] = [:]
   private var total = (byteCount: Int64(0), keyCount: 0)
   private var doneByteCount: Int64 = 0
   /// Keys that the target shows as the source does, and their bytes.
   var settled = (keyCount: 0, byteCount: Int64(0))
-  /// What a dry run would have copied already.
+  /// What a dry run has counted so far.
   var plan = ImportPlan()
   /// The IDs of the states and links that the source had when the copy began.
   private var stateIDs: Set<[UInt8]> = []
@@ -63,7 +63,7 @@ package final class Copier {
     let start = Date()
     try checkStores()
     limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: target.environment.time)
-    // A retention in the target would not see what is about to be copied.
+    // Keeps retentions out: they would not see what is about to be copied.
     let lock = options.isDryRun ? nil : try StatesLock.shared(target.folder)
     defer { withExtendedLifetime(lock) {} }
     if options.isMirror { try checkMirror() }
@@ -74,7 +74,7 @@ package final class Copier {
     if progress != nil { try count() }
     tell(force: true)
     do throws(BlobStorageError) { try copyKeys() } catch {
-      // Callers say what is in the target: batches under way are not.
+      // Reports only what the target holds: unfinished batches do not count.
       (report.keyCount, doneByteCount) = settled
       tell(force: true)
       throw error
@@ -93,7 +93,7 @@ package final class Copier {
         pack: name.description)
     }
     for watermark in watermarks.values { try target.writer.synchronize(watermark) }
-    // This process may have put what the target already has, and not durably.
+    // Versions already in the target may come from relaxed puts of this process.
     try target.synchronize()
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
@@ -169,8 +169,8 @@ package final class Copier {
 
   // MARK: What there is to do
 
-  /// Calls `body` with the keys of the source, a page at a time, those that were dropped included. Internal keys come last:
-  /// a state is there after what it names. A part of a store has no states, but attributes that versions may need.
+  /// Calls `body` with the source's keys, dropped ones included, a page at a time. Internal keys come last, so that a
+  /// state arrives after what it names. A copy with a prefix has no states, but attributes that versions may need.
   private func forEachPage(
     _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -220,7 +220,7 @@ package final class Copier {
     }
   }
 
-  /// - Parameter canRefer: whether what lies at a place is as durable as what is written now.
+  /// - Parameter canRefer: whether the record at a place is as durable as what this process writes now.
   func plan(
     of key: CopiedKey, _ transaction: ReadTransaction, canRefer: (Place) throws(BlobStorageError) -> Bool,
     refused: ([CopyPlan.Addition]) -> Void = { _ in }
@@ -228,10 +228,10 @@ package final class Copier {
     var plan = try CopyPlan(key, in: transaction, isMirror: options.isMirror) {
       (row) throws(BlobStorageError) in
       if try canRefer(row.place) { return true }
-      // What another process may never publish is written once more; what lies in a folder is synced.
+      // Writes a record again if its process may never publish it. Syncs the pack of any other record at the end.
       guard try target.writer.stays(at: row.place, transaction) else { return false }
       guard let pack = try transaction.packRow(row.place.pack) else { return true }
-      // A later sync says nothing of what a sync that failed has lost.
+      // A later sync does not report what a failed sync lost.
       if pack.isPoisoned { return false }
       unsynced.insert(pack.name)
       return true
@@ -249,7 +249,7 @@ package final class Copier {
         + "if the clock is right, put the bytes in the source again and delete this version there")
   }
 
-  /// Counts what the source shows.
+  /// Counts the keys and bytes that the source shows.
   private func count() throws(BlobStorageError) {
     try forEachPage { (keys) throws(BlobStorageError) in
       for key in keys where key.isCounted {
@@ -302,7 +302,7 @@ package final class Copier {
     if !failures.isEmpty { try report(failures, batch) }
   }
 
-  /// Brings the chunks of a blob to the target, unless the target has the blob, however it was cut there.
+  /// Copies a blob's chunks to the target, unless the target has the whole blob, however it was cut there.
   private func prepare(_ digest: BlobDigest, _ transfer: ChunkTransfer) throws(BlobStorageError) -> Blob {
     if let layout = try layoutInTarget(digest, transfer) { return Blob(layout: layout, isNamed: true) }
     let layout = try layoutInSource(digest)
@@ -321,7 +321,7 @@ package final class Copier {
     throw BlobStorageError(.corrupted, "Blob \(digest) is missing from the store.", digest: digest)
   }
 
-  /// Whether the target knows the blob, whole or not.
+  /// Whether the target knows the blob, even if parts of it are missing.
   func isInTarget(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     try target.catalog.read { (transaction) throws(BlobStorageError) in
       if try transaction.chunkToShare(digest) != nil { return true }
@@ -335,7 +335,7 @@ package final class Copier {
     guard try isInTarget(digest) else { return nil }
     let walk = LiveWalk(target.blobs)
     var whole: BlobLayout?
-    // What the target cannot read is brought again.
+    // A blob that the target cannot read is copied again.
     _ = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
       guard try transfer.areThere(layout.listDigests) else { return }
       let isWhole = try walk.forEachGroup(of: layout) { (digests) throws(BlobStorageError) in
@@ -346,7 +346,7 @@ package final class Copier {
     return whole
   }
 
-  /// Why a blob is not whole in the target, if it needs any of these chunks.
+  /// The error that leaves a blob incomplete in the target; nil if it needs none of these chunks.
   private func failure(
     of blob: Blob, _ unreadable: [BlobDigest: BlobStorageError]
   ) throws(BlobStorageError) -> BlobStorageError? {
@@ -404,27 +404,27 @@ extension CopyPlan {
   fileprivate var byteCount: Int64 { added.reduce(0) { $0.addingClamped($1.row.byteCount) } }
 }
 
-/// How what was copied comes to be seen.
+/// Makes copied versions visible.
 extension Copier {
-  /// How much is done in one commit.
+  /// A commit ends at this many refs and drops.
   private static let refCountOfCommit = 4_096
 
   private struct Committed {
     var keyCount = 0
     var addedCount = 0
     var droppedCount = 0
-    /// Those of them that reports count.
+    /// Changes to callers' keys, which reports count.
     var countedCount = 0
     var countedDroppedCount = 0
     var droppedKeyCount = 0
     var storedByteCount = 0
     var named: [BlobDigest] = []
-    /// Keys that were written whole.
+    /// Keys whose plan was committed completely.
     var whole: [CopiedKey] = []
   }
 
-  /// Makes versions visible whose blobs are there, and drops those that are to go: of a key all together, unless it has
-  /// more than one commit takes.
+  /// Makes those versions visible whose blobs are in the target, and drops others as planned. A key changes in one
+  /// commit, unless it has more versions than a commit holds.
   func commit(
     _ keys: [CopiedKey], _ blobs: inout [BlobDigest: Blob], _ lossCount: Int
   ) throws(BlobStorageError) {
@@ -451,7 +451,7 @@ extension Copier {
     }
   }
 
-  /// False when the key has more versions than there is room for.
+  /// Returns false if the key has more versions than the commit has room for.
   private func write(
     _ key: CopiedKey, _ blobs: [BlobDigest: Blob], _ commit: inout WriterSession.Commit,
     _ done: inout Committed
@@ -476,7 +476,7 @@ extension Copier {
       if !InternalKey.isInternal(key.bytes) { done.countedCount += 1 }
     }
     if ready.count > room { return false }
-    // What could not be brought takes nothing's place.
+    // A key that was copied in part drops nothing.
     if ready.count < plan.added.count { return true }
     try commit.drop(plan.dropped, of: key.bytes)
     done.droppedCount += plan.dropped.count
@@ -488,7 +488,7 @@ extension Copier {
     return true
   }
 
-  /// What the leases should have kept is really there.
+  /// Checks that the chunks that the leases protect still exist.
   private func check(_ layout: BlobLayout, _ commit: borrowing WriterSession.Commit) throws(BlobStorageError)
   {
     var digests = layout.listDigests

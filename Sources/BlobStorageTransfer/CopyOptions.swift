@@ -1,21 +1,21 @@
 import BlobStorage
 
-/// How one store is copied into another.
+/// Options for copying one store into another.
 ///
-/// Afterwards the target shows every version that the source shows, with the same ID, time and metadata. What the
-/// source has dropped is dropped there too. What only the target has stays.
+/// Afterwards the target shows every version that the source shows, with the same ID, time and metadata. The copy also
+/// drops what the source has dropped. Versions that only the target has stay.
 public struct CopyOptions: Sendable, Hashable {
   /// The prefix of the keys to copy.
   public var prefix: String
   /// Whether to drop versions in the target that the source does not show, including those that it never had.
   ///
-  /// Refused for a source with known damage, and if it would drop more than a tenth of the target's keys with the prefix.
+  /// The copy refuses a source with known damage, and to drop more than a tenth of the target's keys with the prefix.
   public var isMirror: Bool
   /// Mirrors despite those checks.
   public var isForced: Bool
   /// Examines everything but changes nothing.
   public var isDryRun: Bool
-  /// How many bytes of chunks to send in a second, on average, as they are stored; nil for no limit.
+  /// The average number of stored bytes of chunks to send per second; nil for no limit.
   public var maximumByteRate: Int64?
 
   public init(
@@ -30,10 +30,10 @@ public struct CopyOptions: Sendable, Hashable {
   }
 }
 
-/// A version that could not be copied because the source cannot read it.
+/// A version that was not copied: the source cannot read it, or its time lies too far ahead.
 public struct UncopiedVersion: Sendable, Hashable, Codable {
   public var key: String
-  /// In the source.
+  /// Its ID in the source.
   public var version: BlobVersion.ID
   public var digest: BlobDigest
   public var reason: String

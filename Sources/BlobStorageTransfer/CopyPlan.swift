@@ -1,31 +1,30 @@
 import BlobStorage
 
-/// A key of the store that is copied from, as of one snapshot.
+/// A key of the source, as of one snapshot.
 struct CopiedKey: Sendable {
   typealias Version = StampedVersion
 
   var bytes: [UInt8]
-  /// The versions that can be seen, newest first.
+  /// The visible versions, newest first.
   var shown: [Version] = []
-  /// Those that are known to have been dropped.
+  /// Versions that are known to be dropped.
   var hidden: [Stamp] = []
 
-  /// Whether reports count it: the store's own keys are none of the caller's.
+  /// Whether reports count it: not if it is internal or shows no version.
   var isCounted: Bool { !shown.isEmpty && !InternalKey.isInternal(bytes) }
 }
 
-/// What the target of a copy has to do so that it shows what the source shows of a key.
+/// Plans the changes that make the target show a key as the source does.
 ///
-/// The source is right about what it knows: what it shows is shown, and what it knows as dropped is not. What the target
-/// has besides, and the source never had or has forgotten, stays unless the target is to be a mirror. What a hold of the
-/// target protects stays as well.
+/// Shows what the source shows, and drops what the source knows as dropped. Versions that only the target knows stay,
+/// unless the copy is a mirror. Versions under a hold of the target stay as well.
 ///
 /// A version keeps its ID. Exception: a version that the target dropped and the source shows gets a new one, because a
 /// hidden ID stays hidden. The new ID has the same time, so the version keeps its place in the key's history. The IDs
 /// to try follow from the first, so that the next copy finds the version there.
 struct CopyPlan: Sendable {
   struct Addition: Sendable {
-    /// What it will be called in the target.
+    /// Its stamp in the target.
     var stamp: Stamp
     var row: VersionRow
   }
@@ -36,7 +35,7 @@ struct CopyPlan: Sendable {
   /// Whether the target no longer shows the key.
   private(set) var dropsKey = false
 
-  /// Leaves out versions that are not to be copied, and returns them. They take nothing's place.
+  /// Removes the versions that must not be copied, and returns them. If there are any, the plan drops nothing.
   mutating func refuse(_ isRefused: (Stamp) -> Bool) -> [Addition] {
     let refused = added.filter { isRefused($0.stamp) }
     if !refused.isEmpty {
@@ -48,7 +47,7 @@ struct CopyPlan: Sendable {
 
   var isEmpty: Bool { added.isEmpty && dropped.isEmpty }
 
-  /// - Parameter counts: whether a version that the target shows is sure to stay; if not it is written once more.
+  /// - Parameter counts: whether a version in the target is sure to stay; if not, it is copied again.
   init(
     _ key: CopiedKey, in target: ReadTransaction, isMirror: Bool,
     counts: (VersionRow) throws(BlobStorageError) -> Bool
@@ -75,7 +74,7 @@ struct CopyPlan: Sendable {
     dropsKey = !dropped.isEmpty && added.isEmpty && dropped.count == name.versionCount
   }
 
-  /// Where a version of the source is in the target, with its row there, or where it would go.
+  /// The stamp that a version of the source has or would get in the target, with its row there.
   private static func landing(
     of stamp: Stamp, _ key: NameRow?, _ target: ReadTransaction
   ) throws(BlobStorageError) -> (stamp: Stamp, row: VersionRow?) {

@@ -1,7 +1,7 @@
 import BlobStorage
 import BlobStorageTrees
 
-/// What an export writes, a page at a time: the current versions, or those of a state.
+/// Lists the versions that an export writes, a page at a time: the current versions, or those of a state.
 struct ExportSource {
   private static let countMax = 500
 
@@ -10,7 +10,7 @@ struct ExportSource {
   private let patterns: [KeyPattern]
   private var pages: KeyPages
   private let walk: StateWalk?
-  /// Entries of the state that are not in the store any more, since the last call.
+  /// Keys of the state whose versions were deleted, since the last `removeMissing()`.
   private(set) var missing: [String] = []
 
   init(_ engine: Engine, _ options: ExportOptions) throws(BlobStorageError) {
@@ -28,7 +28,7 @@ struct ExportSource {
     return missing
   }
 
-  /// The versions of the next page of keys; nil behind the last.
+  /// The versions of the next page of keys; nil after the last page.
   mutating func next() throws(BlobStorageError) -> [BlobVersion]? {
     guard let walk else { return try pages.next(KeyPages.entry)?.map(\.current).filter { matches($0.key) } }
     var entries: [(key: [UInt8], stamp: Stamp)] = []

@@ -1,24 +1,24 @@
 import BlobStorage
 import BlobStorageTrees
 
-/// The folders of an export: those of the state, or of the last states that have keys with the prefix.
+/// The folders that an export restores: those of the state, or of the last states that have keys with the prefix.
 struct ExportedFolders {
   /// A folder with its attributes.
   private struct Folder {
     var key: [UInt8]
     var mark: FileMark
-    /// Whether the state has nothing in it.
+    /// Whether the folder is empty in the state.
     var isEmpty: Bool
   }
 
-  /// Folders that share their trails.
+  /// Trails are renewed after this many folders.
   private static let countOfTrail = 64
 
   private let engine: Engine
   private let options: ExportOptions
-  /// Those above before those below; none if only some keys are exported.
+  /// Parents before children; empty if an export has patterns.
   private var folders: [Folder] = []
-  /// States without which the folders are not all: they cannot be read.
+  /// States that cannot be read; their folders are missing here.
   private(set) var unreadable: [SkippedFile] = []
 
   init(_ engine: Engine, _ options: ExportOptions) throws(BlobStorageError) {
@@ -28,11 +28,11 @@ struct ExportedFolders {
     let file = StateFile(engine)
     var states = options.state.map { [$0] } ?? []
     if options.state == nil { states = try file.latest(overlapping: options.prefix) }
-    // What was imported last counts.
+    // The state that was recorded last wins.
     var found: [[UInt8]: Folder] = [:]
     for state in states {
       do throws(BlobStorageError) { try Self.read(file.walk(state), options, &found) } catch {
-        // Files have their attributes themselves.
+        // Files keep their attributes without the state.
         guard error.code == .corrupted || error.code == .unsupportedFormat, options.state == nil else {
           throw error
         }
@@ -51,7 +51,7 @@ struct ExportedFolders {
     defer { walk.close() }
     var last: [UInt8]?
     while let entry = try walk.next() {
-      // What is in a folder follows it.
+      // The contents of a folder follow it.
       if let last, entry.key.starts(with: last) { folders[last]?.isEmpty = false }
       last = nil
       guard case .folder(let metadata) = entry.content, entry.key.starts(with: options.prefix.utf8),
@@ -67,7 +67,7 @@ struct ExportedFolders {
   /// Their paths in the export.
   var paths: Set<[UInt8]> { Set(folders.compactMap(path)) }
 
-  /// Nil for one above the exported folder, which is not its concern.
+  /// Nil for a folder above the exported one.
   private func path(of folder: Folder) -> [UInt8]? {
     var key = folder.key
     if key.last == UInt8(ascii: "/") { key.removeLast() }

@@ -5,7 +5,7 @@ import SystemPackage
 
 /// Writes versions as files and links below a folder, and nowhere else.
 final class Exporter {
-  /// What one thread writes at a time: most neighbours lie in the same folders.
+  /// Limits of a batch, which one thread writes: most neighbours lie in the same folders.
   private static let batchByteCount: Int64 = 1 << 20
   private static let batchCount = 64
 
@@ -47,7 +47,7 @@ final class Exporter {
     }
     let folders = try ExportedFolders(engine, options)
     report.damaged += folders.unreadable
-    // Nothing to write is no reason to make a folder.
+    // Without anything to write, no folder is created.
     if options.state == nil, !options.prefix.isEmpty,
       try engine.keys(options.prefix, after: nil, limit: 1).isEmpty, folders.isEmpty
     {
@@ -98,7 +98,7 @@ final class Exporter {
         try CancellationFlag.check()
         if page.isEmpty {
           try engine.checkOpen()
-          // A page may have no key that matches.
+          // A page may hold no key that matches.
           while page.isEmpty, let next = try source.next() {
             reportMissing(source.removeMissing())
             page = next.filter { claimsPath($0) && !links.follows($0) }[...]
@@ -137,7 +137,7 @@ final class Exporter {
       })
   }
 
-  /// Gives files their other names.
+  /// Creates the other names of hard-linked files.
   private func linkFollowers(_ writer: VersionWriter) throws(BlobStorageError) {
     for follower in links.followers {
       try CancellationFlag.check()
@@ -152,7 +152,7 @@ final class Exporter {
 
   // MARK: Keys
 
-  /// Counts what is to be exported.
+  /// Counts the versions to export.
   ///
   /// - Returns: paths that are to be both a file and a folder. What this export writes is not replaced by itself.
   private func scan(_ folderPaths: Set<[UInt8]>) throws(BlobStorageError) -> Set<[UInt8]> {
@@ -236,7 +236,7 @@ final class Exporter {
     let now = Date()
     guard force || now.timeIntervalSince(lastProgress) > 0.1 else { return }
     lastProgress = now
-    // Keys that came since the scan are more than were counted.
+    // Keys put after the scan can exceed the totals.
     progress(
       WorkProgress(
         phase: "exporting", doneByteCount: doneByteCount, totalByteCount: max(doneByteCount, totalByteCount),

@@ -1,26 +1,25 @@
 import BlobStorage
 import Foundation
 
-/// What a ref's metadata says of the file that was imported: enough to know it again without reading it, and to
+/// The metadata that an import stores with a file's ref: enough to recognise the file without reading it, and to
 /// restore its time and attributes. Format.md, "Metadata of imported files".
 package struct FileMark: Hashable {
-  /// Bytes that most take as metadata.
+  /// The typical length of the metadata in bytes.
   static let byteCountTypical = 30
   private static let tag: [UInt8] = [0x46, 0x49, 0x4c, 0x33]  // FIL3
 
   var byteCount: Int64
   package private(set) var modified: FileTime
   var inode: UInt64
-  /// When the file last changed; nil if that does not tell whether it has changed since.
+  /// The change time; nil if it cannot show whether the file has changed since.
   package private(set) var changed: FileTime?
   /// Nil if the import kept none.
   package var attributes: FileAttributes?
 
   /// The mark of a file.
   ///
-  /// - Parameter start: when its reading began. A file that changed no more than a tick of the file system's clock
-  ///   before can change once more without its times telling. The next import reads it again (git calls such files
-  ///   racy).
+  /// - Parameter start: when reading began. If the file changed less than a tick of the file system's clock before,
+  ///   another change may leave its times the same. The next import then reads it again (git calls such files racy).
   package init(_ status: FileStatus, readFrom start: FileTime, _ attributes: FileAttributes? = nil) {
     self.attributes = attributes
     byteCount = status.byteCount
@@ -29,7 +28,7 @@ package struct FileMark: Hashable {
     changed = start < Self.settled(status) ? nil : status.changed
   }
 
-  /// From when on a change shows in the file's times.
+  /// The earliest time from which another change is sure to show in the file's times.
   static func settled(_ status: FileStatus) -> FileTime {
     max(settled(status.modified), settled(status.changed))
   }
@@ -39,20 +38,20 @@ package struct FileMark: Hashable {
     time.advanced(byMilliseconds: time.nanoseconds == 0 ? 2_001 : 21)
   }
 
-  /// Whether the file is as it was, as far as can be told without reading it.
+  /// Whether the file seems unchanged; does not read it.
   package func matches(_ status: FileStatus) -> Bool {
     byteCount == status.byteCount && modified == status.modified && inode == status.inode
       && changed == status.changed
   }
 
-  /// Whether all but the file's identity, and when it was changed, is the same.
+  /// Whether length, modification time and attributes agree. The inode counts only for files with several names.
   func isLike(_ other: FileMark) -> Bool {
     byteCount == other.byteCount && modified == other.modified && attributes == other.attributes
-      // It tells which files are one.
+      // Device and inode identify a file with several names.
       && (attributes?.device == nil || inode == other.inode)
   }
 
-  /// The mark in a version's metadata, or nil when that is something else.
+  /// The mark in a version's metadata; nil if the metadata holds anything else.
   package init?(metadata: [UInt8]) {
     guard metadata.starts(with: Self.tag),
       let mark = try? bridge(metadata, { (raw) throws(BlobStorageError) in try Self(fields: raw) })
@@ -84,12 +83,12 @@ package struct FileMark: Hashable {
 }
 
 extension BlobVersion {
-  /// The attributes that an import kept; nil if it kept none, or if the version was put otherwise.
+  /// The attributes that an import kept; nil if it kept none, or if no import put the version.
   public var fileAttributes: FileAttributes? { FileMark(metadata: metadata)?.attributes }
 }
 
 extension FileMark {
-  /// Moves extended attributes that are too long for metadata into a blob, which is to be committed with the version.
+  /// Moves extended attributes that are too long for metadata into a blob. The caller commits it with the version.
   ///
   /// - Throws: `sourceFailed` for more than 16 MiB of them.
   mutating func moveLongAttributes(_ engine: Engine) throws(BlobStorageError) -> MemoryPut.Item? {
@@ -109,7 +108,7 @@ extension FileMark {
       PutOptions())
   }
 
-  /// The extended attributes, wherever they are.
+  /// The extended attributes, from the metadata or from their blob.
   ///
   /// - Throws: `corrupted` if their blob cannot be read.
   package func extendedAttributes(_ engine: Engine) throws(BlobStorageError) -> [FileAttributes.Extended] {
@@ -146,7 +145,7 @@ extension ByteReader {
 extension FileTime {
   static let distantPast = FileTime(seconds: .min, nanoseconds: 0)
 
-  /// A little later. Beyond the end of time there is nothing later.
+  /// A time this much later; the same time if the seconds would overflow.
   func advanced(byMilliseconds milliseconds: Int32) -> FileTime {
     let sum = Int64(nanoseconds) + Int64(milliseconds) * 1_000_000
     let (seconds, overflows) = seconds.addingReportingOverflow(sum / 1_000_000_000)

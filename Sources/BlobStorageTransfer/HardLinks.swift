@@ -1,11 +1,11 @@
 import BlobStorage
 
-/// Files that an export writes under one of their names, and then gives the others.
+/// Tracks files with several names: an export writes one name and links the others to it.
 struct HardLinks {
-  /// A file that gets its bytes through another of its names.
+  /// Another name of a file that the export writes elsewhere.
   struct Follower {
     var version: BlobVersion
-    /// The path of the one that is written.
+    /// The path of the name that is written.
     fileprivate var leader: [UInt8]
   }
 
@@ -13,19 +13,19 @@ struct HardLinks {
     var inode: UInt64
     var digest: BlobDigest
     var modified: FileTime
-    // With the device.
+    // Includes the device.
     var attributes: FileAttributes
   }
 
   private let options: ExportOptions
   private var leaders: [Group: [UInt8]] = [:]
   private(set) var followers: [Follower] = []
-  /// Paths of files with several names that are as they should be.
+  /// Paths of complete files with several names.
   private var wholePaths: Set<[UInt8]> = []
 
   init(_ options: ExportOptions) { self.options = options }
 
-  /// Whether another name of the same file is written. If so, keeps the version for later.
+  /// Whether the export writes another name of the same file. If so, keeps the version for later.
   mutating func follows(_ version: BlobVersion) -> Bool {
     guard options.restoresAttributes, let mark = FileMark(metadata: version.metadata),
       var attributes = mark.attributes, attributes.device != nil
@@ -41,7 +41,7 @@ struct HardLinks {
     return false
   }
 
-  /// Remembers a file that is as it should be, if it has several names.
+  /// Remembers the path of a complete file that has several names.
   mutating func insert(_ version: BlobVersion) {
     guard let attributes = FileMark(metadata: version.metadata)?.attributes, attributes.device != nil,
       let path = VersionWriter.path(of: version.key, attributes, options)
@@ -49,7 +49,7 @@ struct HardLinks {
     wholePaths.insert(path)
   }
 
-  /// Gives a file another of its names; nil if it must be written by itself.
+  /// Links a follower to its leader; nil if it must be written by itself.
   func link(
     _ follower: Follower, in folder: OutputFolder?
   ) throws(BlobStorageError) -> VersionWriter.Result? {
@@ -70,7 +70,7 @@ struct HardLinks {
       try folder.createName(path, of: follower.leader, overwriting: options.overwrites)
       return .written(isComplete: true)
     } catch {
-      // Some file systems have no hard links, and a path may have become another folder's.
+      // Some file systems have no hard links, and something else may have replaced a folder on the way.
       guard error.code == .io || error.code == .permissionDenied || error.code == .sourceFailed else {
         throw error
       }

@@ -1,9 +1,9 @@
 import BlobStorage
 import Foundation
 
-/// What an import knows before it looks at the first file.
+/// Facts that an import gathers before the first file.
 struct ImportContext: Sendable {
-  /// The store's own folder; nil where that is in no file system.
+  /// The store's own folder; nil if it is not in a file system.
   let store: FileIdentity?
   let presence: BlobPresence
   /// Nil if no owners are kept.
@@ -19,11 +19,11 @@ struct ImportContext: Sendable {
     presence = try BlobPresence(
       engine.blobs, lost: Set(try engine.sharing.losses().lostPacks), census: engine.backend.census)
     self.clock = clock
-    // Rounded up: what changed just before did not change later.
+    // Rounded up, so that a file that changed just before does not seem to have changed later.
     start = FileTime(millisecondsSince1970: clock.now() + 1)
   }
 
-  /// Whether a version's metadata say all that is kept.
+  /// Whether a version's metadata holds everything that this import keeps.
   func isEnough(_ mark: FileMark) -> Bool {
     guard keepsAttributes else { return true }
     guard let attributes = mark.attributes else { return false }
@@ -44,9 +44,9 @@ struct ImportContext: Sendable {
     return attributes
   }
 
-  /// The moment at which the reading of a file begins.
+  /// The time at which reading a file begins.
   ///
-  /// If a file changed just before the import, waits a tick of the file system's clock at most, so that the next import
+  /// If a file changed just before the import, waits up to a tick of the file system's clock, so that the next import
   /// recognises it. Does not wait for a file that keeps changing.
   func beginReading(_ status: FileStatus) -> FileTime {
     let now = FileTime(millisecondsSince1970: clock.now())

@@ -2,9 +2,9 @@ import BlobStorage
 import Foundation
 import SystemPackage
 
-/// Counts what an import has before it, so that the progress can say how much is left.
+/// Counts the files of an import, so that the progress can show how much is left.
 ///
-/// The import does not wait for it: a thread walks the same paths beside it. One that ends soon is not counted.
+/// A separate thread walks the same paths, and the import does not wait for it. A short import is not counted.
 final class ImportCount: Sendable {
   struct Total {
     var fileCount = 0
@@ -21,7 +21,7 @@ final class ImportCount: Sendable {
 
   private let state = Monitor(State())
 
-  /// - Parameter delaySeconds: after how much time the counting begins.
+  /// - Parameter delaySeconds: the time before counting begins.
   init(_ paths: [FilePath], _ options: ImportOptions, store: FileIdentity?, delaySeconds: Double) {
     Thread.start(named: "blob-import-count") { [self] in
       let isStopped = state.withLock(when: \.isStopped, withinSeconds: delaySeconds) { $0.isStopped }
@@ -35,14 +35,14 @@ final class ImportCount: Sendable {
   /// Nil until it is known.
   var total: Total? { state.withLock { $0.total } }
 
-  /// Ends the counting, and waits for its thread.
+  /// Stops counting and waits for its thread.
   func stop() {
     state.withLock { $0.isStopped = true }
     state.wakeAll()
     state.withLock(when: \.hasEnded) { _ in }
   }
 
-  /// What there is; nil if the counting was ended, or if it failed: the import itself says what is wrong.
+  /// The totals; nil if counting was stopped or failed. The import itself reports errors.
   private func count(_ walk: consuming ImportWalk) -> Total? {
     var total = Total()
     do throws(BlobStorageError) {

@@ -1,6 +1,6 @@
 import BlobStorage
 
-/// What an import finds on its way through the paths.
+/// An item that an import finds below its paths.
 enum ImportItem: Sendable {
   case source(ImportSource)
   case folder(ImportedFolder)

@@ -1,14 +1,14 @@
 import BlobStorage
 
-/// What a dry run would have stored so far.
+/// Remembers the chunks that a dry run would have stored so far.
 ///
-/// It remembers the beginnings of digests: 16 MB for the first million chunks, some 60 GB of large files. Chunks that
-/// repeat among those beyond are counted as new: memory stays bounded, and the plan says too much rather than too little.
+/// Keeps the first eight bytes of their digests: 16 MB for the first million chunks, some 60 GB of large files. Counts
+/// chunks that repeat beyond those as new. So memory stays bounded, and the plan overestimates.
 struct ImportPlan {
   private var planned: Set<UInt64> = []
   private static let plannedCountMax = 1 << 20
 
-  /// Whether the chunk comes up for the first time.
+  /// Whether the chunk occurs for the first time.
   mutating func isFirst(_ digest: BlobDigest) -> Bool {
     let beginning = digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
     guard planned.count < Self.plannedCountMax else { return !planned.contains(beginning) }
@@ -16,14 +16,13 @@ struct ImportPlan {
   }
 }
 
-/// Counting what a put would store: chunks are really looked up and really encoded, and the lengths of their records
-/// added up. What is not known is which chunks of the same import would be bases of others: the plan says at most too
-/// much.
+/// Counts what a put would store: looks up and encodes the chunks, and adds the lengths of their records. It cannot
+/// know which chunks of the import would be bases of others, so the plan can only overestimate.
 extension Importer {
   private struct PlannedChunk: Sendable {
     var digest: BlobDigest
     var byteCount: Int
-    /// Of its record; nil when the store has the chunk.
+    /// The length of its record; nil if the store has the chunk.
     var recordByteCount: Int?
 
     init(_ chunk: ChunkPlan.Chunk) {
@@ -46,7 +45,7 @@ extension Importer {
     let previous = try planner.previousVersion(of: key)
     var chunkCount = 0
     var byteCount: Int64 = 0
-    // Of content that has a new chunk, the store has no manifest.
+    // Nil once a chunk is new: then the store cannot have the manifest.
     var digest: DigestStream? = DigestStream(engine.header.digestAlgorithm)
     try engine.work.orderedMap(
       inFlightMax: engine.work.width + 2,
@@ -89,7 +88,7 @@ extension Importer {
     return false
   }
 
-  /// A file and its ref.
+  /// Counts a file and its ref.
   private func countFile(_ key: [UInt8], isLink: Bool = false) {
     if isLink {
       report.linkCount += 1
@@ -102,7 +101,7 @@ extension Importer {
       RefRecord.recordByteCount(keyByteCount: key.count, metadataByteCount: FileMark.byteCountTypical))
   }
 
-  /// The manifest of content that the store may have.
+  /// Counts the manifest of a blob, unless the store has it.
   private func countManifest(_ digest: BlobDigest?, chunkCount: Int) throws(BlobStorageError) {
     guard chunkCount > 1 else { return }
     if let digest {

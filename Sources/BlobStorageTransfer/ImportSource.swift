@@ -2,26 +2,26 @@ import BlobStorage
 import Foundation
 import SystemPackage
 
-/// A file or symbolic link that is to be imported.
+/// A file or symbolic link to import.
 struct ImportSource: Sendable {
-  /// The folder that was named; nil for a file that was.
+  /// The named folder above it; nil if the file itself was named.
   var folder: InputFolder?
-  /// From that folder on.
+  /// The path below that folder, or the named path.
   var relativePath: [UInt8]
   var key: String
-  /// Whether bytes of the name stand escaped in the key.
+  /// Whether the key escapes bytes of the name.
   var isNameEscaped = false
   var status: FileStatus
 
   var isLink: Bool { status.kind == .symbolicLink }
 
-  /// The path that messages name.
+  /// The path for messages.
   var path: FilePath {
     folder.map { $0.name.appending(bytes: relativePath) }
       ?? FilePath(platformString: [CChar](terminating: relativePath))
   }
 
-  /// Opens the file; one below a folder is reached through nothing but folders.
+  /// Opens the file. Below a folder, follows no symbolic link on the way.
   func open(through trail: inout FolderTrail) throws(BlobStorageError) -> InputFile {
     if let folder { return try folder.open(relativePath, through: &trail) }
     return try InputFile(path)
@@ -46,7 +46,7 @@ struct ImportSource: Sendable {
     return try InputFolder.linkAttributes(path)
   }
 
-  /// Whether it begins like an image, an archive or a film.
+  /// Whether its first bytes look like an image, an archive or a film.
   var isCompressed: Bool {
     do throws(BlobStorageError) {
       let file = try open()
@@ -55,12 +55,12 @@ struct ImportSource: Sendable {
       }
       return CompressibilityHint(beginning: beginning.span.bytes) != .unknown
     } catch {
-      // What is wrong with it is found and reported when it is read whole.
+      // Reading the whole file reports the error.
       return false
     }
   }
 
-  /// The key's current version, if it is this file as it is now, as far as can be told without reading either.
+  /// The key's current version, if the file seems unchanged since; reads neither.
   func unchangedVersion(
     _ engine: Engine, _ context: ImportContext
   ) throws(BlobStorageError) -> BlobVersion? {
@@ -71,13 +71,13 @@ struct ImportSource: Sendable {
       else { return nil }
       return current
     } catch {
-      // What cannot be read is stored again.
+      // An unreadable version is stored again.
       guard error.code == .corrupted else { throw error }
       return nil
     }
   }
 
-  /// The key's current version, if it has these bytes and the same attributes, whatever file it was of.
+  /// The key's current version, if it has these bytes and attributes, whatever file it came from.
   func sameVersion(
     _ digest: BlobDigest, _ mark: FileMark, _ engine: Engine
   ) throws(BlobStorageError) -> BlobVersion? {
@@ -87,7 +87,7 @@ struct ImportSource: Sendable {
     return current
   }
 
-  /// The key's current version, if it is stored for good as soon as what this process has stored is.
+  /// The key's current version, if it becomes durable with what this process has stored.
   private func versionToCountOn(_ engine: Engine) throws(BlobStorageError) -> BlobVersion? {
     try engine.checkOpen()
     let bytes = try Engine.keyBytes(key)

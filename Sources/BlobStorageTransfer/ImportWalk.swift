@@ -1,7 +1,7 @@
 import BlobStorage
 import SystemPackage
 
-/// Finds the files below the paths that an import names, in their order, and says what is left out.
+/// Finds the files below the paths of an import, in their order, and reports what it skips.
 struct ImportWalk: ~Copyable {
   /// A file or link that was named, with the key that it gets.
   private struct NamedFile: Hashable {
@@ -12,11 +12,11 @@ struct ImportWalk: ~Copyable {
   private let options: ImportOptions
   private let excluded: [ShellPattern]
   private var paths: ArraySlice<FilePath>
-  /// The folder under way.
+  /// The named folder that is being walked.
   private var root = FilePath()
   private var walker: DirectoryWalker?
   private let owners: OwnerNames?
-  /// The only path is the root of a tree, whose own attributes are kept.
+  /// Whether there is only one path. If it is a folder, the import keeps its own attributes.
   private let hasOneRoot: Bool
   /// Folders that were named and begun with: a second time they would be stored a second time.
   private var begun: Set<FileIdentity> = []
@@ -26,12 +26,12 @@ struct ImportWalk: ~Copyable {
   private var listed: Set<[UInt8]> = []
   /// The store's own folder: what is in it changes while it is stored.
   private let store: FileIdentity?
-  /// Ends a walk that only counts; nil for one that is stored.
+  /// Ends a walk that only counts; nil for an import.
   private let isStopped: (@Sendable () -> Bool)?
-  /// What was left out since it was last taken.
+  /// What was skipped since the last `removeSkipped()`.
   private(set) var skipped: [SkippedFile] = []
 
-  /// - Parameter isStopped: for a walk that only counts files and links: whether to end.
+  /// - Parameter isStopped: ends a walk that only counts files and links.
   init(
     _ paths: [FilePath], _ options: ImportOptions, store: FileIdentity?,
     until isStopped: (@Sendable () -> Bool)? = nil
@@ -53,7 +53,7 @@ struct ImportWalk: ~Copyable {
       do throws(BlobStorageError) {
         if let item = try begin(path) { return item }
       } catch {
-        // What is wrong with one path is not wrong with the others.
+        // An error of one path does not concern the others.
         guard error.path != nil, error.errno != nil, error.code == .io || error.code == .permissionDenied
         else { throw error }
         skip(path.string, error.code, error.message, isFailure: true)
@@ -61,13 +61,13 @@ struct ImportWalk: ~Copyable {
     }
   }
 
-  /// What was left out so far, given away.
+  /// Returns what was skipped so far, and forgets it.
   mutating func removeSkipped() -> [SkippedFile] {
     defer { skipped = [] }
     return skipped
   }
 
-  /// Begins with a path that was named: the file or folder that it is, or nil.
+  /// Begins with a named path: returns its file or root folder, or nil.
   private mutating func begin(_ path: FilePath) throws(BlobStorageError) -> ImportItem? {
     guard let status = try SystemFiles().status(of: path) else {
       skip(path.string, .sourceFailed, "there is no such file", isFailure: true)
@@ -82,7 +82,7 @@ struct ImportWalk: ~Copyable {
     case .directory: return try walk(path)
     case .regular: return named(path, status).map { .source($0) }
     case .symbolicLink:
-      // Named by the user, so followed to a folder, as a shell would.
+      // Follows a link to a folder, as a shell would, because the user named it.
       do throws(BlobStorageError) { return try walk(path) } catch {
         guard error.isOfNoFolder else { throw error }
         if options.keepsAttributes { return named(path, status).map { .source($0) } }
@@ -116,7 +116,7 @@ struct ImportWalk: ~Copyable {
       folder: nil, relativePath: path.bytes, key: key, isNameEscaped: name.isEscaped, status: status)
   }
 
-  /// A file of a list.
+  /// A file from a list of files.
   private mutating func listed(_ path: FilePath, _ status: FileStatus) -> ImportSource? {
     guard status.kind == .regular || status.kind == .symbolicLink && options.keepsAttributes else {
       let kind =
@@ -159,7 +159,7 @@ struct ImportWalk: ~Copyable {
         skip(path, error.code, error.message, isFailure: true)
       }
     }
-    // Which folder it was, and when it was changed, is of no use: a state would differ by it.
+    // Omits the inode, length and change time: by these alone, two states would differ.
     var status = status
     (status.inode, status.byteCount) = (0, 0)
     let mark = FileMark(status, readFrom: .distantPast, attributes)
@@ -210,7 +210,7 @@ struct ImportWalk: ~Copyable {
     return nil
   }
 
-  /// Leaves out what is in a folder of another file system or in one of a cache.
+  /// Skips the contents of a folder on another file system, or of a tagged cache folder.
   private mutating func leaveOut(below status: FileStatus) {
     if options.staysOnFileSystem, let folder = walker?.folder, folder.identity.device != status.device {
       walker?.skipDescendants()

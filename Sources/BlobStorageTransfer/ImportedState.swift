@@ -2,13 +2,13 @@ import BlobStorage
 import BlobStorageTrees
 import Foundation
 
-/// Collects what an import finds, and records it as a state, if the import records one.
+/// Collects what an import finds, and records it as a state if the import records one.
 ///
-/// While it lives, no retention drops what the import may name.
+/// While it exists, no retention drops what the import may name.
 final class ImportedState {
   /// Nil if no state is recorded.
   private let recorder: StateRecorder?
-  /// A recorder has it already.
+  /// Nil if the recorder holds the lock, or in a dry run.
   private let lock: StatesLock?
 
   init(_ engine: Engine, _ options: ImportOptions, sources: [String], start: Date) throws(BlobStorageError) {
@@ -40,13 +40,13 @@ final class ImportedState {
     recorder?.state.folderCount += 1
   }
 
-  /// Records the state; nil if there is none.
+  /// Records the state; nil if the import records none.
   ///
-  /// - Parameter failureCount: files that the state lacks.
+  /// - Parameter failureCount: the number of files missing from the state.
   func finish(failureCount: Int, _ durability: Durability) throws(BlobStorageError) -> TreeState? {
     guard let recorder else { return nil }
     recorder.state.failureCount = failureCount
-    // Nothing was found, which is no state of anything.
+    // An import that found nothing records no state.
     guard recorder.state.fileCount + recorder.state.linkCount + recorder.state.folderCount > 0 else {
       return nil
     }

@@ -4,15 +4,15 @@ import BlobStorageTrees
 import Foundation
 import SystemPackage
 
-/// Stores files and trees of files: short ones read, cut and encoded on all cores and committed in batches, long ones
-/// one after the other through the pipeline.
+/// Stores files and trees of files. Reads, cuts and encodes short files on all cores and commits them in batches. Puts
+/// long files one after the other through the pipeline.
 ///
-/// What was committed stays, whatever ends the import: the next one finds those files unchanged and goes on.
+/// An interrupted import keeps what it committed, and the next import finds those files unchanged.
 package final class Importer {
-  /// What a file of a batch came to.
+  /// The result of preparing one file.
   private enum Outcome: Sendable {
     case unchanged(BlobVersion)
-    /// It was read, and is what its key has.
+    /// It was read, and equals the key's current version.
     case same(BlobVersion)
     case skipped(SkippedFile)
     /// With the blob of extended attributes that are too long for metadata.
@@ -30,8 +30,8 @@ package final class Importer {
   }
 
   private static let shortByteCountMax: Int64 = 1 << 20
-  /// The pipeline runs dry at the end of each file: it took 1.3 times as long for photographs of 0.5 to 5 MB. But what
-  /// is prepared at the same time cannot be a base of each other: only files that need none may be this long.
+  /// The pipeline runs dry at the end of each file: it took 1.3 times as long for photographs of 0.5 to 5 MB. But files
+  /// that are prepared together cannot be bases of each other: only files that need no base may be this long.
   private static let shortByteCountMaxIfCompressed: Int64 = 8 << 20
   private static let batchByteCount: Int64 = 4 << 20
   private static let batchCount = 256
@@ -41,23 +41,23 @@ package final class Importer {
   private let progress: ProgressHandler?
   let onFile: TransferHandler?
   var report = ImportReport()
-  /// Whether what was found as it is was counted as stored.
+  /// Whether a version that was found as it is was counted as stored.
   private var countsOnFound = false
   private var watermarks: [PackName: WriterSession.Watermark] = [:]
   /// Nil before the import begins.
   private var state: ImportedState?
-  /// What a dry run would have stored already.
+  /// What a dry run has counted so far.
   var plan = ImportPlan()
-  /// Counts how much there is; nil if no progress is shown.
+  /// Counts the files to import; nil if no progress is shown.
   private var counter: ImportCount?
   private let countingDelaySeconds: Double
-  /// How much there is, once that is known.
+  /// The totals, once they are known.
   private var total: ImportCount.Total?
   private let clock: WallClock
   private var lastProgress = Date.distantPast
   private var seenByteCount: Int64 = 0
   private var seenCount = 0
-  /// The store's cache, if it has one: its limit holds while files are imported.
+  /// The store's cache, if it has one: its limit holds during the import.
   var cache: CacheCore?
   var cachedKeys = RecentKeys()
   /// Nil before the import begins.
@@ -88,11 +88,11 @@ package final class Importer {
     }
     let context = try ImportContext(engine, options, clock)
     cache = try openCache()
-    // Values of a cache come and go.
+    // A cache gets no state, because its values come and go.
     if let cache, cache.prefix.utf8.starts(with: options.prefix.utf8) || isCached(options.prefix) {
       options.recordsState = false
     }
-    // The record of a state has no room for such a prefix.
+    // The record of a state has no room for so long a prefix.
     if options.stateName == nil, options.prefix.utf8.count > StateRecorder.prefixByteCountMax {
       options.recordsState = false
     }
@@ -118,7 +118,7 @@ package final class Importer {
         }
       }
     } catch {
-      // Callers say what is in the store: batches under way are not.
+      // Reports only what the store holds: unfinished batches do not count.
       (seenCount, seenByteCount) = (report.fileCount, report.byteCount)
       tell(force: true)
       throw error
@@ -128,28 +128,28 @@ package final class Importer {
     total = ImportCount.Total(fileCount: seenCount, byteCount: seenByteCount)
     if options.durability == .durable, !options.isDryRun {
       tell("syncing", seenByteCount, seenCount, force: true)
-      // One sync for all: the report is what says that the files are stored.
+      // One sync for all files: only the report promises that they are durable.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
-      // The process that stored what was found may not have made it durable.
+      // Another process may have stored the versions that were found without syncing them.
       if countsOnFound || report.unchangedFileCount > 0 { try engine.sharing.synchronizeFound(engine.writer) }
     } else {
       tell(force: true)
     }
-    // Last: what a state names is on the medium before the state is.
+    // Last: everything that a state names must be on the medium before the state.
     report.state = try state.finish(
       failureCount: report.skipped.count { $0.isFailure }, options.durability)
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }
 
-  /// Stores what `nextSource` finds.
+  /// Stores the files that `nextSource` returns.
   private func store(
     _ context: ImportContext, _ nextSource: () throws(BlobStorageError) -> ImportSource?
   ) throws(BlobStorageError) {
     var held: ImportSource?
     let cachePrefix = cache?.prefixBytes
     try engine.work.orderedMap(
-      // Each is up to `batchByteCount` and one file more, plain and once more encoded.
+      // A batch holds up to `batchByteCount` and one file more, plain and encoded.
       inFlightMax: engine.work.width + 2,
       next: { () throws(BlobStorageError) -> Work? in
         try CancellationFlag.check()
@@ -177,7 +177,7 @@ package final class Importer {
           var trail = FolderTrail()
           var outcomes: [(ImportSource, Outcome)] = []
           outcomes.reserveCapacity(sources.count)
-          // Values of a cache are stored alone, and so is what lies beside them. A dry run wants all lengths.
+          // A batch with values of a cache joins nothing. A dry run needs the length of each record.
           let hasCached = cachePrefix.map { prefix in sources.contains { $0.key.utf8.starts(with: prefix) } }
           let joins = !options.isDryRun && hasCached != true
           for source in sources {
@@ -197,10 +197,10 @@ package final class Importer {
       })
   }
 
-  /// Whether the file can be held in memory whole; one that is unchanged is not read to find out.
+  /// Whether to hold the whole file in memory. Does not read an unchanged file to find out.
   private func isShort(_ source: ImportSource, _ context: ImportContext) throws(BlobStorageError) -> Bool {
     if source.status.byteCount <= Self.shortByteCountMax { return true }
-    // What may be too long for the cache is not prepared.
+    // A value that may be too long for the cache is not prepared here.
     if isCached(source.key) { return false }
     guard source.status.byteCount <= Self.shortByteCountMaxIfCompressed else { return false }
     return try Self.unchangedVersion(source, engine, options, context) != nil || source.isCompressed
@@ -218,7 +218,7 @@ package final class Importer {
       joins: joins)
   }
 
-  /// Reads a file whole, or a link, and prepares it. A file that changes meanwhile is read once more.
+  /// Reads a whole file, or a link, and prepares it. Reads a file that changes meanwhile once more.
   private static func read(
     _ source: ImportSource, through trail: inout FolderTrail, byteCountMax: Int64, _ engine: Engine,
     _ options: ImportOptions, _ context: ImportContext, joins: Bool = false
@@ -252,12 +252,12 @@ package final class Importer {
         }
         return .prepared(item, long)
       }
-      // What replaces a version that says the same would only take its place.
+      // A new version that equals the current one would only replace it.
       let known =
         options.readsUnchanged && options.replacement == .replaceCurrent
         ? try source.unchangedVersion(engine, context) : nil
       let file = try source.open(through: &trail)
-      // A file that grew is found by its status; one that says 0 may have bytes nevertheless, like those of /proc.
+      // The file's status shows that it grew. A file of length 0 may have bytes nevertheless, as in /proc.
       let capacity = Int(max(1, min(file.status.byteCount, byteCountMax)))
       let bytes = try Data(filling: capacity) { (target) throws(BlobStorageError) in
         try file.read(into: target)
@@ -290,7 +290,7 @@ package final class Importer {
     options.readsUnchanged ? nil : try source.unchangedVersion(engine, context)
   }
 
-  /// Errors of the file itself leave it out; errors of the store end the import.
+  /// An error of the file itself skips the file; an error of the store ends the import.
   private static func skipped(_ source: ImportSource, _ error: BlobStorageError) throws(BlobStorageError)
     -> SkippedFile
   {
@@ -344,7 +344,7 @@ package final class Importer {
     try cache?.holdLimit()
   }
 
-  /// - Parameter sources: what the first of the results are of; of values of a cache there is no need to know.
+  /// - Parameter sources: the sources of the first results; empty for values of a cache.
   func count(_ stored: ([PutResult], WriterSession.Watermark?), of sources: [ImportSource] = []) {
     let (results, watermark) = stored
     if let watermark { watermarks[watermark.pack] = watermark }
@@ -485,7 +485,7 @@ package final class Importer {
     seenByteCount += source.status.byteCount
   }
 
-  /// Says how far the storing is.
+  /// Reports the progress of storing.
   private func tell(force: Bool = false, extra: Int64 = 0) {
     tell(options.isDryRun ? "planning" : "importing", seenByteCount + extra, seenCount, force: force)
   }
@@ -496,7 +496,7 @@ package final class Importer {
     guard force || now.timeIntervalSince(lastProgress) > 0.1 else { return }
     lastProgress = now
     if total == nil { total = counter?.total }
-    // Files that grew, or that came meanwhile, are more than was counted.
+    // Files that grew or appeared after the count can exceed the totals.
     progress(
       WorkProgress(
         phase: phase, doneByteCount: byteCount,
@@ -505,17 +505,17 @@ package final class Importer {
   }
 }
 
-/// Imports into a cache: keys under its prefix are stored as a put to the cache would store them. So the limit holds at
-/// every moment of the import, not only at its end.
+/// Imports into a cache: stores keys under its prefix as a put to the cache does. So the limit holds throughout the
+/// import, not only at its end.
 extension Importer {
-  /// The store's cache; nil when it has none, or when nothing is to be changed.
+  /// The store's cache; nil if it has none, or in a dry run.
   func openCache() throws(BlobStorageError) -> CacheCore? {
     guard !options.isDryRun, let (prefix, _) = try engine.cacheSettings() else { return nil }
     return try CacheCore(
       engine: engine, prefix: prefix, limits: nil, memoryByteLimit: 0, durability: .relaxed)
   }
 
-  /// Whether a key is one of the cache's.
+  /// Whether a key belongs to the cache.
   func isCached(_ key: String) -> Bool { isCached(Array(key.utf8)) }
 
   func isCached(_ key: [UInt8]) -> Bool { cache.map { key.starts(with: $0.prefixBytes) } ?? false }
@@ -545,7 +545,7 @@ extension Importer {
     }
   }
 
-  /// Notes how many of the files the cache has evicted again since.
+  /// Counts the imported keys that the cache has evicted since.
   func countEvicted() throws(BlobStorageError) {
     guard let cache else { return }
     try cache.holdLimit()
@@ -560,7 +560,7 @@ extension Importer {
     report.evictedFileCount = cachedKeys.count - presentCount
   }
 
-  /// Leaves a file out. What was there before is not what its key should have.
+  /// Skips a file, and drops its key's earlier value, which is out of date.
   func refuse(_ source: ImportSource, _ reason: String) throws(BlobStorageError) {
     try refuse(source.path.string, Array(source.key.utf8), reason)
   }
@@ -569,12 +569,12 @@ extension Importer {
     report.skipped.append(SkippedFile(path: path, code: .limitExceeded, reason: reason, isFailure: true))
     guard let cache else { return }
     let rest = String(decoding: key.dropFirst(cache.prefixBytes.count), as: UTF8.self)
-    // A key that is the prefix itself cannot be named to the cache, and was put past it.
+    // The cache cannot name a key that equals its prefix.
     if !rest.isEmpty { _ = try cache.remove([rest]) }
   }
 }
 
-/// The keys of a cache that an import has stored or found unchanged, by their hashes: the last million of them.
+/// Hashes of the cache keys that an import stored or found unchanged: the last half to one million.
 struct RecentKeys {
   private static let countMax = 1 << 19
   private var earlier: Set<Int> = []

@@ -3,8 +3,8 @@ import SystemPackage
 
 /// Two files that an import of several paths would store under the same key, so that only one of them would stay.
 ///
-/// Only what several paths have in common is looked at: a name that one folder has alone leads to keys that no other
-/// path leads to. Memory: the names in the folders on the way down.
+/// Examines only names that several paths share: a name in one folder alone cannot collide. Memory: the names in the
+/// folders on the way down.
 struct KeyCollision {
   var key: String
   var paths: [String]
@@ -14,7 +14,7 @@ struct KeyCollision {
     var status: FileStatus
   }
 
-  /// The first collision of an import, in the order of keys; nil if there is none.
+  /// The first collision of an import in key order; nil if there is none.
   static func find(_ paths: [FilePath], _ options: ImportOptions) throws(BlobStorageError) -> KeyCollision? {
     if options.keepsPaths { return findListed(paths, options) }
     let excluded = options.excluded.map { ShellPattern($0) }
@@ -36,7 +36,7 @@ struct KeyCollision {
     }
   }
 
-  /// Of a list of files: an absolute path and a relative one may give the same key.
+  /// The collision of a list of files: an absolute and a relative path may give the same key.
   private static func findListed(_ paths: [FilePath], _ options: ImportOptions) -> KeyCollision? {
     var absolute: [[UInt8]: FilePath] = [:]
     for path in paths where path.isAbsolute {
@@ -54,8 +54,8 @@ struct KeyCollision {
   }
 
   /// - Parameters:
-  ///   - named: files beside those in the folders, with their names in keys.
-  ///   - relativePath: what all of them have in common.
+  ///   - named: files that were named, with their names in keys.
+  ///   - relativePath: the part of the key that all have in common.
   private static func find(
     _ folders: [FilePath], _ named: [(name: String, path: FilePath)], below relativePath: String,
     _ excluded: [ShellPattern], keepsLinks: Bool
@@ -77,7 +77,7 @@ struct KeyCollision {
       start = end
       guard same.count > 1, let name = same.first?.name else { continue }
       let path = relativePath + name
-      // One file or folder that several paths lead to is one.
+      // Several paths to one file or folder count once.
       var known: Set<FileIdentity> = []
       let found = same.compactMap { item -> Found? in
         guard let status = status(of: item.path), known.insert(status.identity).inserted else { return nil }

@@ -1,7 +1,7 @@
-/// A shell pattern for whole keys: `*` stands for any characters, '/' included, `?` for one, `[…]` for one of a set, and
-/// `\` takes the next character as it is. A character is a Unicode scalar, because keys are compared by bytes.
+/// A shell pattern for whole keys: `*` stands for any characters, '/' included, `?` for one, `[…]` for one of a set,
+/// and `\` takes the next character as it is. A character is a Unicode scalar, because keys are compared by bytes.
 public struct KeyPattern: Sendable {
-  /// The beginning of every key that matches.
+  /// The literal prefix of every matching key.
   public let prefix: String
   private let pattern: PatternMatch
 

@@ -2,14 +2,14 @@ import BlobStorage
 
 /// Limits how many bytes a loop moves in a second, by making its thread wait. A token bucket, for use by one thread.
 package final class RateLimiter {
-  /// What was not used in so long a time may pass at once.
+  /// Unused bytes of this much time may pass at once.
   private static let burstSeconds = 0.25
-  /// How long one wait is at most: a cancelled task goes on after that.
+  /// The longest single wait, so that a cancelled task continues soon.
   private static let pauseSecondsMax = 0.1
 
   private let bytesPerSecond: Double
   private let time: PassingTime
-  /// When all that has passed is within the rate.
+  /// The time at which all passed bytes are within the rate.
   private var settled: Double
 
   /// - Parameter bytesPerSecond: nil for no limit.
@@ -24,8 +24,8 @@ package final class RateLimiter {
     settled = time.now()
   }
 
-  /// Waits until the bytes that have just passed are within the rate, or the task is cancelled. The loop finds out
-  /// which.
+  /// Waits until the passed bytes are within the rate, or until the task is cancelled. The caller checks for
+  /// cancellation.
   package func pace(_ byteCount: Int64) {
     settled = max(settled, time.now() - Self.burstSeconds) + Double(byteCount) / bytesPerSecond
     while CancellationFlag.current?.isCancelled != true {

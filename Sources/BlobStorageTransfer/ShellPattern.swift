@@ -8,7 +8,7 @@ package struct ShellPattern: Sendable {
   private let isOfFolders: Bool
   private let isOfPaths: Bool
 
-  /// A pattern that ends in '/' is one of folders, and that '/' is no part of it.
+  /// A pattern that ends in '/' matches folders only; that '/' is not part of it.
   package init(_ text: String) {
     var scalars = Array(text.unicodeScalars)
     isOfFolders = scalars.count > 1 && scalars.last == "/"
@@ -17,7 +17,7 @@ package struct ShellPattern: Sendable {
     isOfPaths = scalars.contains("/")
   }
 
-  /// Whether a file or folder below the root is meant: by its path if the pattern holds a '/', else by its name.
+  /// Whether a file or folder below the root matches: by its path if the pattern holds a '/', else by its name.
   package func matches(path: String, isFolder: Bool) -> Bool {
     if isOfFolders, !isFolder { return false }
     if isOfPaths { return matches(path) }
@@ -67,7 +67,7 @@ struct PatternMatch: Sendable {
       let first = pattern.dropFirst(place + 1).first
       let isNegated = first == "!" || first == "^"
       let start = place + (isNegated ? 2 : 1)
-      // A ']' that stands first is one of the set: POSIX.1-2017, Shell, 2.13.1.
+      // A ']' that stands first belongs to the set: POSIX.1-2017, Shell, 2.13.1.
       guard let end = pattern.dropFirst(start + 1).firstIndex(of: "]") else {
         return character == "[" ? place + 1 : nil
       }

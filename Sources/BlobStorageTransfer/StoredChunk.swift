@@ -1,19 +1,19 @@
 import BlobStorage
 
-/// A chunk as a store keeps it: checked against its checksum and its digest, and not encoded again.
+/// A chunk in its stored form, verified against its checksum and its digest.
 struct StoredChunk: Sendable {
   var record: ChunkRecord
   var stored: [UInt8]
   /// Nil when the stored bytes are the plain ones.
   var plain: [UInt8]?
 
-  /// The chunk of a store.
+  /// Reads a chunk of a store.
   ///
-  /// - Throws: `corrupted` for one that is not there, or whose bytes do not match.
+  /// - Throws: `corrupted` for a missing chunk, or bytes that do not match.
   static func read(_ digest: BlobDigest, from chunks: ChunkSource) throws(BlobStorageError) -> StoredChunk {
     do throws(BlobStorageError) {
       let found = try chunks.located(digest) { (place) throws(BlobStorageError) -> StoredChunk in
-        // Of a frame only the member is wanted.
+        // A frame also holds other chunks, so the member is read by itself.
         guard place.row.frameOffset == nil else {
           throw BlobStorageError(.corrupted, "The chunk has no record of its own.")
         }
@@ -27,7 +27,7 @@ struct StoredChunk: Sendable {
     } catch {
       guard error.code == .corrupted else { throw error }
     }
-    // A record may be damaged outside the bytes that matter, or another machine's not be known here yet.
+    // The record may be damaged in other bytes, or this machine may not know another machine's record yet.
     let plain = try chunks.bytes(digest)
     return StoredChunk(
       record: ChunkRecord(
@@ -54,7 +54,7 @@ struct StoredChunk: Sendable {
     }
   }
 
-  /// The chunk for a store that lacks its base: encoded as that store encodes what is put.
+  /// The chunk for a store that lacks its base, encoded by `planner` like a put.
   func alone(by planner: ChunkPlanner) throws(BlobStorageError) -> StoredChunk {
     let plain = plain ?? stored
     let encoded = try planner.encodeAlone(record.digest, plain.span.bytes)

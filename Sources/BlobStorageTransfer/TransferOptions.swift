@@ -2,7 +2,7 @@ import BlobStorage
 import BlobStorageTrees
 import Foundation
 
-/// How files are imported.
+/// Options for importing files.
 ///
 /// Every regular file below a path is stored under the prefix and its path relative to it, '/'-separated; a path that
 /// is a file is stored under the prefix and its name. If two files would get the same key, the import throws
@@ -13,8 +13,8 @@ import Foundation
 /// unreadable files, files that keep changing while they are read, and the store's own folder are skipped and reported,
 /// never half stored.
 ///
-/// Modes, owners, extended attributes and which files are hard links of each other are kept with each version, and those
-/// of folders with the import's state. See ``FileAttributes``.
+/// Each version keeps the file's mode, owner, extended attributes and hard links, and the import's state keeps those of
+/// folders. See ``FileAttributes``.
 public struct ImportOptions: Sendable, Hashable {
   public var prefix: String
   public var replacement: Replacement
@@ -29,27 +29,27 @@ public struct ImportOptions: Sendable, Hashable {
   public var readsUnchanged: Bool
   /// Keeps links, empty folders and attributes. Otherwise only regular files are stored, with their times.
   public var keepsAttributes: Bool
-  /// Keeps owners as well; nil: if root imports.
+  /// Whether to keep owners as well; nil keeps them if root imports.
   public var keepsOwners: Bool?
-  /// Leaves out what is on other file systems than the paths.
+  /// Leaves out folders on other file systems than the paths.
   public var staysOnFileSystem: Bool
-  /// Leaves out what is in folders with a valid `CACHEDIR.TAG`, except that file.
+  /// Leaves out the contents of folders with a valid `CACHEDIR.TAG`, except that file.
   public var excludesCaches: Bool
-  /// Records a state of the prefix. Versions that are replaced are kept for the states that have them, in no key's
-  /// history. Values of a cache are in no state, and a prefix of a state has at most 400 bytes.
+  /// Records a state of the prefix. The states keep the versions that are replaced, outside any key's history. Values
+  /// of a cache are in no state, and a prefix of a state has at most 400 bytes.
   public var recordsState: Bool
   /// The name of the state.
   public var stateName: String?
-  /// The time of the state, if that is not the import's.
+  /// The time of the state; nil for the time of the import.
   package var stateDate: Date?
-  /// Whether a file that was moved or copied, and is otherwise as the current version, keeps that version.
+  /// Whether a file with the bytes and attributes of the current version keeps it, even if it was moved or copied.
   package var comparesContent = false
   /// Whether no state is recorded although what is replaced is kept for earlier states.
   package var omitsState = false
   /// The paths are a list of files: each gets the prefix and its whole path as its key, without `./` and a '/' in front.
   /// Folders of the list are skipped, like anything else that is not a regular file.
   public var keepsPaths: Bool
-  /// How many bytes of files to read in a second, on average; nil for no limit.
+  /// The average number of bytes of files to read per second; nil for no limit.
   public var maximumByteRate: Int64?
 
   public init(
@@ -77,11 +77,11 @@ public struct ImportOptions: Sendable, Hashable {
   }
 }
 
-/// A file or key that was left out, and why.
+/// A file or key that was skipped, and the reason.
 public struct SkippedFile: Sendable, Hashable, Codable {
   /// The path of the file, or the key.
   public var path: String
-  /// The kind of reason: that of the error that stopped the file, or `notRegular`.
+  /// The code of the error that stopped the file, or `notRegular`.
   public var code: BlobStorageError.Code
   /// One sentence for a person.
   public var reason: String
@@ -97,7 +97,7 @@ public struct SkippedFile: Sendable, Hashable, Codable {
 }
 
 extension BlobStorageError.Code {
-  /// A thing that is not kept: a device, a socket, or the store's own folder.
+  /// A file that the import does not keep, such as a device, a socket, or the store's own folder.
   public static let notRegular = Self(rawValue: "notRegular")
 }
 
@@ -113,8 +113,8 @@ public struct ImportReport: Sendable, Hashable, Codable {
   /// Symbolic links and folders that were stored, or that the store already had.
   public var linkCount = 0
   public var folderCount = 0
-  /// Files among those of `fileCount` whose keys a cache has evicted again, to hold its limit; of more than a million,
-  /// among the last million.
+  /// Files in `fileCount` whose keys a cache evicted again to hold its limit. Above a million files, counts only the
+  /// last ones.
   public var evictedFileCount = 0
   /// Plain bytes of new chunks.
   public var newByteCount: Int64 = 0
@@ -141,7 +141,7 @@ public struct ImportReport: Sendable, Hashable, Codable {
   }
 }
 
-/// How keys are exported.
+/// Options for exporting keys.
 ///
 /// Each version is written, verified, at the folder + its key; modification times and attributes are restored, as far as
 /// this user may. Folders get theirs in the end: those of the state, or of the last state that has keys with the prefix.
@@ -157,17 +157,17 @@ public struct ExportOptions: Sendable, Hashable {
   /// Replaces files and links that exist, also where folders are to be, empty folders where files are to be, and
   /// attributes of folders.
   public var overwrites: Bool
-  /// Shell patterns, one of which an exported key matches as a whole; empty for all keys. See ``KeyPattern``.
+  /// Shell patterns: exports the keys that match one of them as a whole; empty for all keys. See ``KeyPattern``.
   public var patterns: [String]
-  /// Writes what a state has instead of the current versions.
+  /// Writes the versions of a state instead of the current versions.
   public var state: TreeState?
   /// Restores links, empty folders and attributes. Otherwise a link becomes a file with its target.
   public var restoresAttributes: Bool
-  /// Restores owners as well; nil: if root exports.
+  /// Whether to restore owners as well; nil restores them if root exports.
   public var restoresOwners: Bool?
-  /// Looks up what is there, and writes nothing.
+  /// Examines existing files, and writes nothing.
   public var isDryRun: Bool
-  /// How many bytes of files to write in a second, on average; nil for no limit.
+  /// The average number of bytes of files to write per second; nil for no limit.
   public var maximumByteRate: Int64?
 
   public init(
@@ -194,12 +194,12 @@ public struct ExportReport: Sendable, Hashable, Codable {
   public var fileCount = 0
   /// Bytes of those files.
   public var byteCount: Int64 = 0
-  /// Files that had the bytes of their versions already.
+  /// Files that already had the bytes of their versions.
   public var unchangedFileCount = 0
   public var unchangedByteCount: Int64 = 0
   public var linkCount = 0
   public var folderCount = 0
-  /// Files, links and folders of which this user may not set all attributes.
+  /// Files, links and folders with attributes that this user may not set.
   public var incompleteCount = 0
   public var skipped: [SkippedFile] = []
   /// Keys that could not be read because the store is damaged.

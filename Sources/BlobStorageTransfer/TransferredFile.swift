@@ -10,7 +10,7 @@ public struct TransferredFile: Sendable, Hashable {
   }
 }
 
-/// Receives each file, as soon as it is stored or written, on a thread of the store's own. It should not block.
+/// Receives each file as soon as it is stored or written, on a thread of the store's own. It should not block.
 ///
-/// What a file was skipped for is in the report.
+/// The report lists skipped files with their reasons.
 public typealias TransferHandler = @Sendable (TransferredFile) -> Void

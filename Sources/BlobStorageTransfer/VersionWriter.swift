@@ -2,7 +2,7 @@ import BlobStorage
 import Foundation
 import SystemPackage
 
-/// Where files are written, and where they may be from an export before.
+/// The folder of an export, for writing, and for reading what an earlier export left.
 struct ExportTarget: Sendable {
   /// Nil for a dry run.
   var folder: OutputFolder?
@@ -10,7 +10,7 @@ struct ExportTarget: Sendable {
   var existing: InputFolder?
 }
 
-/// The open folders on the way to files that are written, and to those that are there.
+/// The open folders on the way to files that are written, and to existing files.
 struct ExportTrails: ~Copyable {
   var written = FolderTrail()
   var existing = FolderTrail()
@@ -39,7 +39,7 @@ struct VersionWriter: Sendable {
   let options: ExportOptions
   let owners: OwnerNames?
 
-  /// Where a key is written; nil if its name was not escaped as its metadata say.
+  /// The path of a key in the export; nil for an invalid escape.
   static func path(
     of key: String, _ attributes: FileAttributes?, _ options: ExportOptions
   ) -> [UInt8]? {
@@ -52,7 +52,7 @@ struct VersionWriter: Sendable {
     path(of: version.key, FileMark(metadata: version.metadata)?.attributes, options)
   }
 
-  /// Writes the version, or the one that has taken its place since it was listed and made it garbage.
+  /// Writes the version. If it was replaced and collected since it was listed, writes the current one.
   func writeCurrent(
     _ listed: BlobVersion, through trails: inout ExportTrails, _ limiter: RateLimiter? = nil
   ) throws(BlobStorageError) -> Result {
@@ -75,7 +75,7 @@ struct VersionWriter: Sendable {
         SkippedFile(path: version.key, code: code, reason: reason, isFailure: true),
         isDamage: code == .corrupted)
     }
-    // As a path, “a//b”, “./a” and “a/” would be other names than as a key.
+    // “a//b”, “./a” and “a/” are keys of their own, but not paths of their own.
     guard let path = Self.path(of: version, options), FolderTrail.leadsDown(path) else {
       return failed(.invalidArgument, "the key cannot be a path below the folder")
     }
@@ -191,20 +191,20 @@ struct VersionWriter: Sendable {
       }
       return .other
     } catch {
-      // A file stands where a folder is to be.
+      // A file stands in place of a folder; overwriting replaces it.
       guard error.code == .sourceFailed, options.overwrites else { throw error }
       return .absent
     }
   }
 
-  /// Whether the file is there, with the version's bytes. If files are overwritten, its time has to be right, too.
+  /// Whether the file has the version's bytes. If files are overwritten, time and attributes count as well.
   private func state(
     of path: [UInt8], in folder: InputFolder, through trail: inout FolderTrail, _ version: BlobVersion
   ) throws(BlobStorageError) -> Existing {
     let file: InputFile
     do throws(BlobStorageError) { file = try folder.open(path, through: &trail) } catch {
       if error.isMissingName { return .absent }
-      // The attempt to write it says what is wrong.
+      // The attempt to write reports the error.
       if !options.isDryRun || options.overwrites { return .absent }
       throw error
     }

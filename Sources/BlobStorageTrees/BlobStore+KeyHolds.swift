@@ -5,13 +5,13 @@ import Foundation
 public enum HoldTarget: Sendable, Hashable {
   /// All versions of a key.
   case key(String)
-  /// All versions of all keys that begin so.
+  /// All versions of all keys with this prefix.
   case prefix(String)
-  /// A state, and all versions of keys that begin as its keys do and that were there when it was recorded.
+  /// A state, and all versions of keys with its prefix that existed when it was recorded.
   case state(TreeState)
 }
 
-/// A hold on keys or on a state: what it protects is not dropped until it is released.
+/// A hold on keys or on a state: protects them from drops until it is released.
 public struct TreeHold: Sendable, Hashable, Codable {
   public enum Kind: String, Sendable, Hashable, Codable, CaseIterable { case key, prefix, state }
 
@@ -23,11 +23,11 @@ public struct TreeHold: Sendable, Hashable, Codable {
 }
 
 extension BlobStore {
-  /// Protects keys or a state from deletes and retentions, and so from gc. What a put replaces is archived.
+  /// Protects keys or a state from deletes, retentions and gc. A put archives what it would replace.
   ///
-  /// A delete that it stands against throws `held` and changes nothing. Retentions pass over what is held.
+  /// A delete of a held key or state throws `held` and changes nothing. Retentions skip them.
   ///
-  /// - Throws: `conditionFailed` if there is a hold of that name.
+  /// - Throws: `conditionFailed` if a hold of that name exists, `invalidArgument` for a state that was dropped.
   /// - Durability: durable on return.
   public func hold(_ target: HoldTarget, as name: String) async throws(BlobStorageError) {
     try await run { (engine) throws(BlobStorageError) in
@@ -56,7 +56,7 @@ extension BlobStore {
     }
   }
 
-  /// Ends a hold on keys, a state or a blob; false if there is none of that name.
+  /// Ends a hold on keys, a state or a blob; false if no hold has that name.
   ///
   /// - Durability: durable on return.
   public func releaseHold(_ name: String) async throws(BlobStorageError) -> Bool {
@@ -87,7 +87,7 @@ extension BlobStore {
     }
   }
 
-  /// The name of a hold that protects each of some keys, in their order; nil where none does.
+  /// For each key, in order, the name of a hold that protects it; nil where none does.
   public func namesOfHolds(on keys: [String]) async throws(BlobStorageError) -> [String?] {
     try await run { (engine) throws(BlobStorageError) in
       try engine.holds(on: keys.map { Array($0.utf8) }).map { $0?.name }
@@ -96,7 +96,7 @@ extension BlobStore {
 }
 
 extension StateFile {
-  /// When a state was recorded; nil if it is not there.
+  /// The stamp of a state's record; nil if the state does not exist.
   func stamp(of state: TreeState) throws(BlobStorageError) -> Stamp? {
     try engine.internalVersions(StateRecord(state).key).first?.stamp
   }

@@ -6,7 +6,7 @@ public struct TreeEntry: Sendable, Hashable {
   public var key: String
   /// The version that the state has; nil for a folder, and for a version that was deleted since.
   public var version: BlobVersion?
-  /// What an import keeps of a folder; nil for a file or link.
+  /// The metadata that an import keeps of a folder; nil for a file or link.
   public var folderMetadata: [UInt8]?
 
   /// Whether it is a file or link whose version was deleted since.
@@ -18,7 +18,7 @@ public struct TreeChange: Sendable, Hashable, Codable {
   public enum Kind: String, Sendable, Hashable, Codable { case added, removed, changed }
 
   public var kind: Kind
-  /// A folder's ends in '/'.
+  /// A folder's key ends in '/'.
   public var key: String
   /// The versions in the first and in the second state; nil for folders.
   public var before: BlobVersion.ID?
@@ -27,9 +27,9 @@ public struct TreeChange: Sendable, Hashable, Codable {
 
 /// The versions that a search in states has found.
 public struct FoundVersions: Sendable, Hashable, Codable {
-  /// By key.
+  /// Sorted by key.
   public var versions: [FoundVersion] = []
-  /// States that cannot be read. They may have more.
+  /// States that cannot be read; they may have more versions.
   public var unreadable: [UnreadableState] = []
 }
 
@@ -39,7 +39,7 @@ public struct FoundVersion: Sendable, Hashable, Codable {
   public var version: BlobVersion.ID
   /// Oldest first.
   public var states: [TreeState]
-  /// Whether it was deleted since: the states have it no more.
+  /// Whether it was deleted since, so that the states lack it now.
   public var isDeleted: Bool
 
   private enum CodingKeys: String, CodingKey {
@@ -49,18 +49,18 @@ public struct FoundVersion: Sendable, Hashable, Codable {
 }
 
 extension BlobStore {
-  /// All states that imports have recorded, oldest first, but for those of ``unreadableStates()``.
+  /// All states that imports have recorded, oldest first, except those of ``unreadableStates()``.
   public func states() async throws(BlobStorageError) -> [TreeState] {
     try await run { (engine) throws(BlobStorageError) in try StateFile(engine).states() }
   }
 
-  /// States of which nothing can be read, because a later build wrote them. Entries are not read: other states can be
+  /// States whose records are damaged or written by a later build. Reads no entries, so that other states can be
   /// damaged as well.
   public func unreadableStates() async throws(BlobStorageError) -> [UnreadableState] {
     try await run { (engine) throws(BlobStorageError) in try StateList(engine).unreadable }
   }
 
-  /// Calls `body` with the files, links and folders of a state that begin with a prefix, in the order of their keys.
+  /// Calls `body` with pages of a state's files, links and folders whose keys begin with a prefix, in key order.
   ///
   /// - Throws: `corrupted` if the state cannot be read, and what `body` throws.
   /// - Complexity: reads all entries of the state, and looks up the versions of those that `body` gets.
@@ -81,7 +81,7 @@ extension BlobStore {
     try result.get()
   }
 
-  /// How two states differ, in the order of keys.
+  /// The differences between two states, in key order.
   public func differences(
     from first: TreeState, to second: TreeState
   ) async throws(BlobStorageError) -> [TreeChange] {
@@ -96,9 +96,9 @@ extension BlobStore {
     }
   }
 
-  /// The versions of keys that `matches` says, and the states that have them, by key and age.
+  /// Finds the versions of keys that `matches` accepts, and the states that have them, by key and age.
   ///
-  /// - Complexity: reads what each state has stored once: the first of a prefix has all its entries, others their changes.
+  /// - Complexity: reads the stored entries of each state once: the first of a prefix has all, others their changes.
   public func findInStates(
     _ matches: @escaping @Sendable (_ key: String) -> Bool
   ) async throws(BlobStorageError) -> FoundVersions {
@@ -154,8 +154,8 @@ extension BlobStore {
     }
   }
 
-  /// Makes the version that a key had in a state its current one, as a new version with the same bytes and metadata. The
-  /// version that was current stays in the history.
+  /// Makes the version that a key had in a state its current one, as a new version with the same bytes and metadata.
+  /// The version that was current stays in the history.
   ///
   /// - Returns: nil if the state has no such file; then nothing was changed.
   /// - Throws: `missingVersion` if the version was deleted since.
@@ -175,14 +175,14 @@ extension BlobStore {
 }
 
 extension BlobStorageError.Code {
-  /// A version that a state has and the store no more.
+  /// A state has the version, and the store no longer does.
   public static let missingVersion = Self(rawValue: "missingVersion")
 }
 
 extension TreeEntry {
   private static let countMax = 1_000
 
-  /// The next entries of a walk; none at the end.
+  /// The next page of entries; empty at the end.
   static func page(
     of walk: StateWalk, prefix: [UInt8], _ engine: Engine
   ) throws(BlobStorageError) -> [TreeEntry] {
@@ -246,8 +246,8 @@ extension StateEntry {
 }
 
 extension ReadTransaction {
-  /// A version of a key, also one that an import has replaced and that is kept for states, or that was dropped and that a
-  /// copy has brought back under another stamp.
+  /// A version of a key, by the stamp that a state has. Also finds a version that an import replaced and keeps for
+  /// states, and a dropped version that a copy restored under another stamp.
   package func keptVersion(ofKey key: [UInt8], _ stamp: Stamp) throws(BlobStorageError) -> StampedVersion? {
     for key in [key, InternalKey.Purpose.replaced.key(key)] {
       guard let name = try nameRow(key) else { continue }

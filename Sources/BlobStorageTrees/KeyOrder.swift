@@ -1,6 +1,6 @@
-/// Byte order of keys. Keys of one folder begin alike, so it looks at eight bytes at a time.
+/// Compares keys in byte order, eight bytes at a time, because keys of one folder share long prefixes.
 extension [UInt8] {
-  /// How many bytes both begin with.
+  /// The length of the common prefix in bytes.
   func sharedPrefixCount(with other: [UInt8]) -> Int {
     let (left, right) = (span.bytes, other.span.bytes)
     let count = Swift.min(left.byteCount, right.byteCount)

@@ -1,7 +1,7 @@
 import BlobStorage
 import Foundation
 
-/// Drops states and archived versions by their age. What a remaining state has is never dropped.
+/// Drops states and archived versions by their age. Never drops a version that a remaining state has.
 struct Retention {
   private static let keyCountOfPage = 500
   private static let decisionCountMax = 10_000
@@ -35,15 +35,15 @@ struct Retention {
     let holds = try engine.keyHolds()
     if !isOfKey { try dropStates(holds) }
     let list = try StateList(engine)
-    // A dry run has dropped none.
+    // In a dry run, the list still holds the states that would be dropped.
     let dropped = Set(report.decisions.filter { !$0.isKept }.compactMap(\.state))
     try dropVersions([], list, dropped, holds)
     if !isDryRun { try engine.synchronize() }
     return report
   }
 
-  /// Drops states, and what imports have replaced and no state has. An import that is under way may record a state with
-  /// what another one replaces: then the next retention drops that.
+  /// Drops states, and the replaced versions that no state has. While an import is under way, leaves the replaced
+  /// versions to the next retention, because the import may record them in a state.
   private mutating func dropStates(_ holds: [KeyHold]) throws(BlobStorageError) {
     let unreadable = try unreadableStates(StateList(engine))
     let lock = try StatesLock.exclusive(engine.folder)
@@ -52,7 +52,7 @@ struct Retention {
     let dropped = droppedStates(list.states.map(\.state), Set(unreadable.map(\.id)), holds)
     let droppedIDs = Set(dropped.map(\.id))
     add(unreadable.filter { !droppedIDs.contains($0.id) })
-    // First: a process that is killed leaves versions that no state has, and the next run drops these.
+    // States first: if the process is killed, the next run drops the versions that no state has.
     if !isDryRun {
       try StateFile(engine).drop(dropped, isAlone: lock != nil)
       list = try StateList(engine)
@@ -62,7 +62,7 @@ struct Retention {
     if !isDryRun { try dropAttributes(list) }
   }
 
-  /// Drops extended attributes that are stored apart, and that no version and no folder of a state has.
+  /// Drops separately stored extended attributes that no version and no folder of a state has.
   private func dropAttributes(_ list: StateList) throws(BlobStorageError) {
     guard list.unreadable.isEmpty else { return }
     var unneeded: [[UInt8]: [UInt8]] = [:]
@@ -70,7 +70,7 @@ struct Retention {
       unneeded[version.row.digest.withUnsafeBytes { Array($0) }] = version.key
     }
     if unneeded.isEmpty { return }
-    // In one snapshot: a version that is renamed or restored meanwhile is seen where it was.
+    // One snapshot shows each version in one place, even if it is renamed or restored meanwhile.
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.forEachKey(prefix: [], after: nil, includesInternal: true) {
         (_, name) throws(BlobStorageError) in
@@ -106,7 +106,7 @@ struct Retention {
     state.prefix.utf8.starts(with: prefix.utf8) || prefix.utf8.starts(with: state.prefix.utf8)
   }
 
-  /// - Parameter unreadable: stay as long as the rules say, and take no other's place.
+  /// - Parameter unreadable: states that the rules judge as well, but that displace no readable state.
   private mutating func droppedStates(
     _ states: [TreeState], _ unreadable: Set<TreeState.ID>, _ holds: [KeyHold]
   ) -> [TreeState] {
@@ -131,15 +131,15 @@ struct Retention {
     return dropped
   }
 
-  /// Goes through keys and states side by side: the callers' keys, or with the prefix of an internal key the versions that
-  /// imports have replaced.
+  /// Drops versions that no rule, state or hold keeps, walking keys and states side by side: of the callers' keys, or
+  /// with an internal prefix the versions that imports have replaced.
   ///
-  /// - Parameter gone: states that a dry run takes as dropped.
+  /// - Parameter gone: states that a dry run treats as dropped.
   private mutating func dropVersions(
     _ internalPrefix: [UInt8], _ list: StateList, _ gone: Set<TreeState>, _ holds: [KeyHold]
   ) throws(BlobStorageError) {
     let states = list.states.map(\.state).filter { concerns($0) && !gone.contains($0) }
-    // Opened when the first version may go.
+    // Opened at the first version that may be dropped.
     var forest: StateForest?
     var head: StateForest.Line?
     defer { forest?.close() }
@@ -167,7 +167,7 @@ struct Retention {
           (forest, head) = (walk, try walk.next())
         }
         while let line = head, line.key.precedes(key) { head = try walk.next() }
-        // It may need any of them.
+        // An unreadable state may need any version of such a key.
         let isProtected = walk.unreadable.contains { key.starts(with: ($0.prefix ?? "").utf8) }
         if isProtected || !list.unreadable.isEmpty { continue }
         let inStates = head?.key == key ? head?.times ?? [] : []
@@ -208,7 +208,7 @@ struct Retention {
 }
 
 extension StateForest.Line {
-  /// The times of the versions that states have: one that a copy has brought back has the same time, and another writer.
+  /// The times of the states' versions: a version that a copy restored has the same time, but another writer.
   fileprivate var times: Set<UInt64> {
     Set(contents.compactMap { if case .version(let stamp) = $0.content { stamp.time } else { nil } })
   }
@@ -219,14 +219,14 @@ extension StampedVersion {
 }
 
 extension BlobStore {
-  /// Drops states, and archived versions, as a policy says. Current versions stay, and so does what a remaining state has.
+  /// Drops states and archived versions as a policy says. Keeps current versions, and all that a remaining state has.
   ///
-  /// A remaining state that cannot be read is in the report. Then no version of a key below its prefix is dropped.
+  /// The report lists remaining states that cannot be read. No version of a key with their prefix is dropped.
   ///
-  /// - Parameter scope: a key alone: its archived versions. Otherwise: the states of prefixes that begin so, with the
-  ///   versions that imports have replaced and no state has any more, and archived versions by their age.
+  /// - Parameter scope: for a key, drops its archived versions. Otherwise drops states whose prefixes begin with the
+  ///   scope's, replaced versions that no state has any more, and archived versions.
   /// - Throws: `invalidArgument` for a policy without rules, `held` for a key that is held.
-  /// - Durability: durable on return. A run that is interrupted has dropped a part; the next one goes on.
+  /// - Durability: durable on return. An interrupted run has dropped a part; the next one continues.
   @discardableResult
   public func keep(
     _ policy: RetentionPolicy, of scope: KeyScope, isDryRun: Bool = false

@@ -1,29 +1,29 @@
 import BlobStorage
 import Foundation
 
-/// Which states or versions to keep, by their age. What one rule keeps is kept.
+/// Which states or versions to keep, by their age. Keeps whatever any rule keeps.
 public struct RetentionPolicy: Sendable, Hashable {
-  /// The youngest so many.
+  /// Keeps this many of the youngest.
   public var last: Int?
-  /// The youngest of each of the last so many hours, days, weeks (which begin on Monday), months or years that have one.
+  /// Keeps the youngest of each of the last hours, days, weeks (from Monday), months or years that have one.
   public var hourly: Int?
   public var daily: Int?
   public var weekly: Int?
   public var monthly: Int?
   public var yearly: Int?
-  /// All that are at most so much older than the youngest.
+  /// Keeps all that are at most this much older than the youngest.
   public var within: Duration?
-  /// Where a day begins.
+  /// The time zone in which days begin.
   public var timeZone = TimeZone.current
 
   public init() {}
 
-  /// Whether it has no rule. It would drop everything.
+  /// Whether it has no rule, and so would drop everything.
   public var isEmpty: Bool {
     within == nil && [last, hourly, daily, weekly, monthly, yearly].allSatisfy { $0 == nil }
   }
 
-  /// Why each of some things is kept; no reasons for one that is not.
+  /// The reasons to keep each of some states or versions; none for one that no rule keeps.
   ///
   /// - Parameter dates: their times, youngest first.
   public func reasons(for dates: [Date]) -> [[String]] {
@@ -59,12 +59,12 @@ public struct RetentionPolicy: Sendable, Hashable {
 
 /// What a retention does to a state or version, and why.
 public struct RetentionDecision: Sendable, Hashable, Codable {
-  /// A state, or nil for a version.
+  /// The state; nil for a version.
   public var state: TreeState?
   public var key: String?
   public var version: BlobVersion.ID?
   public var created: Date
-  /// Why it is kept: the rules, a hold, or a state that has the version. Empty if it is dropped.
+  /// Why it is kept: the rules and holds. Empty if it is dropped.
   public var reasons: [String]
 
   public var isKept: Bool { !reasons.isEmpty }
@@ -76,9 +76,9 @@ public struct TreeRetentionReport: Sendable, Hashable, Codable {
   public var keptStateCount = 0
   public var droppedStateCount = 0
   public var droppedVersionCount = 0
-  /// Every state, and the versions that are dropped of other keys.
+  /// One for every state, and for dropped versions while there are fewer than 10,000.
   public var decisions: [RetentionDecision] = []
-  /// States that cannot be read. Nothing that they may need was dropped, but for states that the rules do not keep.
+  /// States that cannot be read. The retention kept what they may need, unless the rules dropped them.
   public var unreadable: [UnreadableState] = []
 
   public init() {}

@@ -1,14 +1,14 @@
 import BlobStorage
 import Foundation
 
-/// One line of a state: a key, and what there was under it. Format.md, "States".
+/// One line of a state: a key and its content. Format.md, "States".
 package struct StateEntry: Hashable, Sendable {
   package enum Content: Hashable, Sendable {
     /// A file or link with this version.
     case version(Stamp)
     /// A folder with these metadata, as an import writes them.
     case folder([UInt8])
-    /// Nothing any more: only among changes.
+    /// The key was removed; only among changes.
     case removed
   }
 
@@ -60,7 +60,7 @@ struct StateEntryWriter {
   }
 }
 
-/// Decodes entries from parts of their bytes, and checks that their keys ascend.
+/// Decodes entries from parts of their bytes, and checks that keys ascend.
 struct StateEntryReader {
   private static let byteCountMax =
     1 + 3 * Varint.byteCountMax + BlobLimits.maximumKeyByteCount
@@ -73,7 +73,7 @@ struct StateEntryReader {
   private var last: [UInt8]?
   private var stamp = Stamp.none
 
-  /// - Parameter nextPart: the next bytes; none at the end.
+  /// - Parameter nextPart: returns the next bytes; none at the end.
   init(_ nextPart: @escaping () throws(BlobStorageError) -> [UInt8]) { self.nextPart = nextPart }
 
   init(_ bytes: [UInt8]) {
@@ -81,7 +81,7 @@ struct StateEntryReader {
     (self.bytes, isAtEnd) = (bytes, true)
   }
 
-  /// The next entry; nil behind the last.
+  /// The next entry; nil after the last.
   ///
   /// - Throws: `corrupted` for bytes that are no entry.
   mutating func next() throws(BlobStorageError) -> StateEntry? {

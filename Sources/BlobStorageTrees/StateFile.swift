@@ -1,7 +1,7 @@
 import BlobStorage
 import Foundation
 
-/// The states of a store, under internal keys.
+/// Reads and writes the states of a store, under internal keys.
 package struct StateFile: Sendable {
   let engine: Engine
 
@@ -15,7 +15,7 @@ package struct StateFile: Sendable {
     try StateList(engine).states.last { $0.state.prefix.utf8.elementsEqual(prefix.utf8) }
   }
 
-  /// The last state of each prefix that begins so, or that this one begins with, oldest first.
+  /// The last state of each prefix that begins with this one, or that this one begins with, oldest first.
   package func latest(overlapping prefix: String) throws(BlobStorageError) -> [TreeState] {
     var found: [[UInt8]: TreeState] = [:]
     for state in try states()
@@ -42,7 +42,7 @@ package struct StateFile: Sendable {
     }
   }
 
-  /// The name, or if a state has it the name with a number; nil if that would be too long.
+  /// The name, with a number if a state has it already; nil if that would be too long.
   func freeName(_ name: String) throws(BlobStorageError) -> String? {
     let names = Set(try states().compactMap { $0.name.map { Array($0.utf8) } })
     var (free, number) = (name, 1)
@@ -73,7 +73,7 @@ package struct StateFile: Sendable {
 
   /// Walks the entries of a state.
   ///
-  /// - Throws: `corrupted` if a state is missing that it builds on.
+  /// - Throws: `corrupted` if a state that it builds on is missing.
   package func walk(_ state: TreeState) throws(BlobStorageError) -> StateWalk { try walk(record(state.id)) }
 
   func walk(_ record: StateRecord) throws(BlobStorageError) -> StateWalk {
@@ -106,14 +106,14 @@ package struct StateFile: Sendable {
     throw BlobStorageError(.corrupted, "The entries of state \(record.state.id) are missing: run verify.")
   }
 
-  /// Drops states. Those that others build on stay as links until none does.
+  /// Drops states. A state that others build on stays as a link until none does.
   ///
-  /// - Parameter isAlone: whether no import is under way. One may build on what nothing builds on yet.
+  /// - Parameter isAlone: whether no import is under way. An import may build on a state that nothing builds on yet.
   package func drop(_ states: [TreeState], isAlone: Bool = true) throws(BlobStorageError) {
     let list = try StateList(engine)
     let dropped = Set(states.map(\.id))
     let needed = list.parents(of: list.states.filter { !dropped.contains($0.state.id) })
-    // What cannot be read may build on any of them.
+    // An unreadable state may build on any of them.
     let dropsLinks = isAlone && list.unreadable.isEmpty
     var unneeded: [[UInt8]] = []
     for record in list.states where dropped.contains(record.state.id) {
@@ -122,7 +122,7 @@ package struct StateFile: Sendable {
         continue
       }
       do throws(BlobStorageError) { _ = try engine.rename(record.key, to: record.linkKey, .relaxed) } catch {
-        // One that others build on and that cannot be read stays as it is.
+        // An unreadable state that others build on stays as it is.
         guard error.code == .corrupted else { throw error }
       }
     }

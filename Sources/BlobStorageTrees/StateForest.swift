@@ -1,9 +1,9 @@
 import BlobStorage
 
-/// Walks the entries of many states at once, in the order of their keys.
+/// Walks the entries of many states at once, in key order.
 ///
-/// What a state has stored is read once, however many states build on it: the work follows the changes. A state that
-/// cannot be read is named, and stops no other. For use by one thread.
+/// Reads the stored entries of each state once, however many states build on it, so the work grows with the changes.
+/// Lists unreadable states and continues with the others. For use by one thread.
 final class StateForest {
   /// What states have under one key.
   struct Line {
@@ -11,22 +11,22 @@ final class StateForest {
     fileprivate(set) var contents: [(content: StateEntry.Content, states: [Range<Int>])] = []
   }
 
-  /// A state that is wanted or that a wanted one builds on. Those that build on it follow it.
+  /// A wanted state, or a state that a wanted one builds on. The states that build on it follow it.
   private struct Node {
     var record: StateRecord
     var isWanted: Bool
-    /// Behind the last that builds on it.
+    /// The index after the last state that builds on it.
     var end = 0
   }
 
   private var nodes: [Node] = []
-  /// How many wanted states come before each node, and in the end all.
+  /// The number of wanted states before each node, and at the end of all.
   private var wantedCounts: [Int] = []
   private var blobs: [OpenBlob] = []
   private var merge = StateMerge([])
-  /// Failures of the merge that were looked at.
+  /// The number of failures of the merge that were handled.
   private var settledCount = 0
-  /// Wanted states that cannot be read, or not beyond the last line.
+  /// Wanted states that cannot be read, at all or beyond the last line.
   private(set) var unreadable: [UnreadableState] = []
 
   init(_ file: StateFile, _ list: StateList, of wanted: some Sequence<TreeState>) throws(BlobStorageError) {
@@ -57,11 +57,11 @@ final class StateForest {
     blobs = []
   }
 
-  /// Puts each state behind the one that it builds on.
+  /// Orders the states: each after the one that it builds on.
   private func arrange(_ list: StateList, _ wanted: Set<TreeState.ID>) {
     let records = Dictionary(
       (list.links + list.states).map { ($0.state.id, $0) }, uniquingKeysWith: { $1 })
-    // Those that are wanted, and what they build on.
+    // The wanted states, and those that they build on.
     var needed: Set<TreeState.ID> = []
     for id in wanted {
       var next = records[id]
@@ -79,7 +79,7 @@ final class StateForest {
       children[parent, default: []].append(record)
     }
     var seen: Set<TreeState.ID> = []
-    // Without recursion: hundreds build on each other.
+    // Without recursion: chains have hundreds of states.
     var open: [(record: StateRecord?, index: Int)] = roots.map { ($0, 0) }
     while let (record, index) = open.popLast() {
       guard let record else {
@@ -101,7 +101,7 @@ final class StateForest {
     for node in nodes { wantedCounts.append(wantedCounts[wantedCounts.count - 1] + (node.isWanted ? 1 : 0)) }
   }
 
-  /// Leaves out the states that need what could not be read.
+  /// Leaves out the states that need an unreadable one.
   private func settle() throws(BlobStorageError) {
     guard merge.failures.count > settledCount else { return }
     for (index, error) in merge.failures[settledCount...] {
@@ -115,7 +115,7 @@ final class StateForest {
     count()
   }
 
-  /// The next key that any readable state has; nil behind the last.
+  /// The next key that any readable state has; nil after the last.
   func next() throws(BlobStorageError) -> Line? {
     while true {
       try CancellationFlag.check()
@@ -131,8 +131,8 @@ final class StateForest {
     }
   }
 
-  /// The nodes that have an entry of a group: those that build on its state, but for those with entries of their own and
-  /// what builds on these.
+  /// The nodes that have an entry of a group: those that build on its state, except nodes with entries of their own and
+  /// those that build on them.
   private func states(of place: Int, in group: [StateMerge.Head]) -> [Range<Int>] {
     var start = group[place].index
     let end = nodes[start].end
@@ -142,7 +142,7 @@ final class StateForest {
     }
     for other in group[(place + 1)...] {
       if other.index >= end { break }
-      // One that builds on another with an entry of its own.
+      // The node builds on another with an entry of its own.
       if other.index < start { continue }
       add(start..<other.index)
       start = nodes[other.index].end

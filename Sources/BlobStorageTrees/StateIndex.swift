@@ -1,8 +1,8 @@
 import BlobStorage
 
-/// The entries of a state in memory, to look up in any order.
+/// Holds the entries of a state in memory, for lookups in any order.
 ///
-/// - Complexity: memory: some 15 bytes for each entry, and the differing end of its key.
+/// - Complexity: memory: some 15 bytes for each entry, plus the end of its key that differs from the last one.
 package struct StateIndex: Sendable {
   private struct Block {
     var first: [UInt8]

@@ -1,17 +1,17 @@
 import BlobStorage
 import Foundation
 
-/// A state that cannot be read, and why. Nothing that it may need is dropped because of that.
+/// A state that cannot be read, and why. Nothing that it may need is dropped.
 public struct UnreadableState: Sendable, Hashable, Codable {
   public var id: TreeState.ID
-  /// Nil if it has none, or if that cannot be read either.
+  /// Nil if it has none, or if the name cannot be read.
   public var name: String?
-  /// What its keys begin with; nil if that cannot be read.
+  /// The prefix of its keys; nil if it cannot be read.
   public var prefix: String?
   /// One sentence for a person.
   public var reason: String
 
-  /// The text that names it for a person: its name, or else its ID.
+  /// Its text for a person: the name, or else the ID.
   public var text: String { name ?? id.description }
 }
 
@@ -25,9 +25,9 @@ extension UnreadableState {
 struct StateList {
   /// Oldest first.
   var states: [StateRecord] = []
-  /// Those that were dropped, and that others build on.
+  /// Dropped states that others build on.
   var links: [StateRecord] = []
-  /// Those whose records cannot be read: nothing is known of them but their numbers.
+  /// States with unreadable records; only their numbers are known.
   var unreadable: [UnreadableState] = []
 
   init(_ engine: Engine) throws(BlobStorageError) {
@@ -46,7 +46,7 @@ struct StateList {
     states.sort { ($0.state.created, $0.state.id.number) < ($1.state.created, $1.state.id.number) }
   }
 
-  /// The numbers of what some states build on.
+  /// The IDs of the states that these build on, directly or indirectly.
   func parents(of states: some Sequence<StateRecord>) -> Set<TreeState.ID> {
     var parents: [TreeState.ID: TreeState.ID] = [:]
     for record in links + self.states { parents[record.state.id] = record.parent }

@@ -1,10 +1,10 @@
 import BlobStorage
 
-/// Entries of several sources in the order of their keys. A source that cannot be read ends there, and stops no other.
+/// Merges the entries of several sources in key order. An unreadable source ends at its error, and the others continue.
 struct StateMerge {
   struct Head {
     var entry: StateEntry
-    /// Which source it is of.
+    /// The index of its source.
     var index: Int
 
     fileprivate static func precedes(_ one: Head, _ other: Head) -> Bool {
@@ -13,10 +13,10 @@ struct StateMerge {
   }
 
   private var readers: [StateEntryReader]
-  /// A heap: no head comes before the one at half its index.
+  /// A heap: no head comes before its parent.
   private var heads: [Head] = []
   private var last: [UInt8]?
-  /// The sources that could not be read to their end, and why.
+  /// The sources that could not be read to their end, with the errors.
   private(set) var failures: [(index: Int, error: BlobStorageError)] = []
 
   init(_ readers: [StateEntryReader]) {
@@ -27,9 +27,9 @@ struct StateMerge {
     heads.sort(by: Head.precedes)
   }
 
-  /// The next entry of all sources together; nil behind the last. Of entries with one key, that of the first source counts.
+  /// The next entry of all sources together; nil after the last. Among entries with one key, the first source's counts.
   ///
-  /// - Throws: what the reading of any source has thrown.
+  /// - Throws: the first error of any source.
   mutating func next() throws(BlobStorageError) -> StateEntry? {
     while true {
       let head = removeFirst()
@@ -41,7 +41,7 @@ struct StateMerge {
     }
   }
 
-  /// All entries of the next key, by source; none behind the last.
+  /// All entries of the next key, by source; empty after the last.
   mutating func nextGroup() -> [Head] {
     guard let first = removeFirst() else { return [] }
     var group = [first]
@@ -70,7 +70,7 @@ struct StateMerge {
     return head
   }
 
-  /// Moves the first head behind those that come before it.
+  /// Moves the first head down the heap to its place.
   private mutating func sink() {
     var index = 0
     while true {

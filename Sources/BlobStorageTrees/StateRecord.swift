@@ -1,7 +1,7 @@
 import BlobStorage
 import Foundation
 
-/// A state as the store keeps it: the metadata of the version under its internal key. Its entries are that version's blob.
+/// The record of a state: the metadata of the version under its internal key. That version's blob holds the entries.
 /// Format.md, "States".
 struct StateRecord: Hashable, Sendable {
   private static let tag: [UInt8] = [0x53, 0x54, 0x41, 0x31]  // STA1
@@ -9,19 +9,19 @@ struct StateRecord: Hashable, Sendable {
   static let prefixByteCountMax = 400
 
   var state: TreeState
-  /// The state whose entries those of this one change; nil if it has all its entries itself.
+  /// The state that this one's entries change; nil if it has all its entries itself.
   var parent: TreeState.ID?
-  /// How many states have to be read, this one included.
+  /// How many states must be read, this one included.
   var depth = 1
-  /// Bytes of entries in all states from the first change on.
+  /// Bytes of entries in all states of the chain that hold changes.
   var changesByteCount: Int64 = 0
-  /// Bytes of the entries of the state that the changes begin with.
+  /// Bytes of entries in the whole state that the chain begins with.
   var wholeByteCount: Int64 = 0
 
   var key: [UInt8] { InternalKey.Purpose.state.key(Array(state.id.description.utf8)) }
   var linkKey: [UInt8] { InternalKey.Purpose.link.key(Array(state.id.description.utf8)) }
 
-  /// As many of the sources as there is room for.
+  /// The encoded record, with as many sources as fit.
   var metadata: [UInt8] {
     var writer = ByteWriter(capacity: 256)
     writer.raw(Self.tag)
@@ -51,7 +51,7 @@ struct StateRecord: Hashable, Sendable {
 
   init(_ state: TreeState) { self.state = state }
 
-  /// - Throws: `corrupted` for bytes that are no state.
+  /// - Throws: `corrupted` for bytes that are no state, `unsupportedFormat` for the record of a later build.
   init(metadata: [UInt8]) throws(BlobStorageError) {
     guard metadata.starts(with: Self.tag) else {
       throw BlobStorageError(.unsupportedFormat, "A state was written by a later build.")

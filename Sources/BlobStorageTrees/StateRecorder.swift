@@ -3,24 +3,24 @@ import Foundation
 
 /// Collects the entries of a state in any order, and stores the state.
 ///
-/// It stores what has changed since the last state of the same prefix, if that is at most half as long as all entries.
+/// Stores only the changes since the last state of the prefix, if all changes take at most half of a whole state.
 ///
 /// - Complexity: memory: an encoded entry for each file, link and folder.
 package final class StateRecorder {
   package static let prefixByteCountMax = StateRecord.prefixByteCountMax
   private static let countOfRun = 1 << 16
-  /// Bytes of changes that are always worth it.
+  /// Changes up to this many bytes are always stored as changes.
   private static let changesByteCountMin = 64 << 10
   private static let changesByteCountMax = 64 << 20
-  /// More states are not read to know one.
+  /// The longest chain of states that must be read.
   private static let depthMax = 200
 
   package var state: TreeState
   private let states: StateFile
-  /// A retention does not drop what is replaced meanwhile.
+  /// Keeps retentions from dropping versions that are replaced meanwhile.
   private let lock: StatesLock
   private var pending: [StateEntry] = []
-  /// Encoded and sorted; the last one first, because what was added last counts.
+  /// Encoded and sorted. The last run comes first, because the last entry of a key counts.
   private var runs: [[UInt8]] = []
 
   /// - Throws: `invalidArgument` for a prefix or name that is too long, or a name that is taken.
@@ -31,7 +31,7 @@ package final class StateRecorder {
     lock = try StatesLock.shared(engine.folder)
     state = TreeState(
       id: TreeState.ID(engine.environment.randomNumber()), name: name, prefix: prefix,
-      // As precise as it is stored.
+      // Rounded to the precision of the record.
       created: Date(timeIntervalSince1970: (created.timeIntervalSince1970 * 1_000).rounded() / 1_000))
     state.sources = sources
     guard prefix.utf8.count <= StateRecord.prefixByteCountMax else {
@@ -46,7 +46,7 @@ package final class StateRecorder {
     append(StateEntry(key: key, content: .version(version.stamp)))
   }
 
-  /// - Parameter metadata: what an import keeps of the folder.
+  /// - Parameter metadata: the metadata that an import keeps of the folder.
   package func addFolder(_ key: [UInt8], _ metadata: [UInt8]) {
     append(StateEntry(key: key, content: .folder(metadata)))
   }
@@ -58,7 +58,7 @@ package final class StateRecorder {
 
   private func endRun() {
     guard !pending.isEmpty else { return }
-    // What was added last is the first among equals.
+    // Among entries with one key, the last one added comes first.
     let order = pending.indices.sorted { one, other in
       let (left, right) = (pending[one].key, pending[other].key)
       return left == right ? one > other : left.precedes(right)
@@ -77,9 +77,9 @@ package final class StateRecorder {
     StateMerge(runs.map { StateEntryReader($0) })
   }
 
-  /// Stores the state. If another import has recorded one of its name meanwhile, a number follows the name.
+  /// Stores the state. Appends a number to its name if another import has recorded a state of that name meanwhile.
   ///
-  /// - Returns: the state, with counts as the caller has set them.
+  /// - Returns: the state, with the caller's counts.
   package func finish(_ durability: Durability = .durable) throws(BlobStorageError) -> TreeState {
     endRun()
     guard let name = state.name else {

@@ -6,13 +6,13 @@ package final class StateWalk {
   private let blobs: [OpenBlob]
   private var merge: StateMerge
 
-  /// - Parameter chain: the blobs of the state and of those that it changes, the newest first. Closes them in the end.
+  /// - Parameter chain: the blobs of the state and of those that it changes, newest first. ``close()`` closes them.
   init(_ chain: [OpenBlob]) {
     blobs = chain
     merge = StateMerge(chain.map { StateEntryReader($0) })
   }
 
-  /// The next entry; nil behind the last.
+  /// The next entry; nil after the last.
   ///
   /// - Throws: `corrupted` for entries that cannot be read.
   package func next() throws(BlobStorageError) -> StateEntry? { try merge.next() }

@@ -1,6 +1,6 @@
 import BlobStorage
 
-/// Keeps imports and retentions apart: imports share it, and a retention has it alone while it drops what they may name.
+/// Separates imports from retentions: imports share it, and a retention holds it alone to drop what they may name.
 package final class StatesLock {
   private let file: any File
 
@@ -25,13 +25,13 @@ package final class StatesLock {
     return try result.get()
   }
 
-  /// - Throws: `busy` if a retention has it for a minute.
+  /// - Throws: `busy` if a retention holds it for a minute.
   package static func shared(_ folder: StoreFolder) throws(BlobStorageError) -> StatesLock {
     if let lock = try held(folder, .shared, withinSeconds: 60) { return lock }
     throw BlobStorageError(.busy, "`keep` is dropping states of \(folder.path): try again later.")
   }
 
-  /// Nil while an import is under way.
+  /// The lock of a retention; nil if an import is still under way after a second.
   static func exclusive(_ folder: StoreFolder) throws(BlobStorageError) -> StatesLock? {
     try held(folder, .exclusive, withinSeconds: 1)
   }

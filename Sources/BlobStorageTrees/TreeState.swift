@@ -1,10 +1,10 @@
 import BlobStorage
 import Foundation
 
-/// What one import found: which files, links and folders there were, and which version each file had.
+/// The files, links and folders that one import found, with the version of each file.
 ///
-/// A state names versions and does not own them. A version that is deleted is missing from its states, which listing
-/// and exporting them report.
+/// A state names versions and does not own them. A version that is deleted is missing from its states; listing and
+/// exporting them report that.
 public struct TreeState: Sendable, Hashable, Codable {
   /// Names the state in its store: 16 hexadecimal digits.
   public struct ID: Sendable, Hashable, Codable, LosslessStringConvertible {
@@ -38,7 +38,7 @@ public struct TreeState: Sendable, Hashable, Codable {
   public var id: ID
   /// The name that the import gave it.
   public var name: String?
-  /// What its keys begin with.
+  /// The prefix of its keys.
   public var prefix: String
   /// When the import began.
   public var created: Date
@@ -47,7 +47,7 @@ public struct TreeState: Sendable, Hashable, Codable {
   public var fileCount = 0
   public var linkCount = 0
   public var folderCount = 0
-  /// The length of all files.
+  /// The length of all files together.
   public var byteCount: Int64 = 0
   /// Files that could not be read, and that the state lacks.
   public var failureCount = 0
@@ -67,6 +67,6 @@ public struct TreeState: Sendable, Hashable, Codable {
     case failureCount = "failed"
   }
 
-  /// The text that names it for a person: its name, or else its ID.
+  /// Its text for a person: the name, or else the ID.
   public var text: String { name ?? id.description }
 }

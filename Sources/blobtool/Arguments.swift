@@ -11,7 +11,7 @@ protocol NamedChoice: CaseIterable, Sendable {
 extension CodecKind: NamedChoice {}
 extension BlobDigest.Algorithm: NamedChoice {}
 
-/// A named value as it was typed. The argument parser would print the value's number.
+/// A named value as the user typed it. The argument parser would print the value's number.
 struct Choice<Value: NamedChoice>: ExpressibleByArgument {
   var value: Value
 
@@ -31,7 +31,7 @@ extension CodecLevel {
   /// The levels that have a word.
   static let words: KeyValuePairs<String, CodecLevel> = ["fast": .fast, "default": .default, "max": .max]
 
-  /// A level as it was typed. The codec refuses numbers that it does not have.
+  /// A level as the user typed it. The codec refuses numbers that it does not have.
   init(argument: String) throws {
     if let level = Self.words.first(where: { $0.key == argument })?.value {
       self = level
@@ -43,7 +43,7 @@ extension CodecLevel {
   }
 }
 
-/// A number of bytes as it was typed: `9M` and `9MiB` mean the same.
+/// A number of bytes as the user typed it: `9M` and `9MiB` mean the same.
 struct ByteCountArgument: ExpressibleByArgument, ExpressibleByIntegerLiteral {
   private static let units: KeyValuePairs<Character, Int64> = [
     "T": 1 << 40, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10,
@@ -74,7 +74,7 @@ struct ByteCountArgument: ExpressibleByArgument, ExpressibleByIntegerLiteral {
   }
 }
 
-/// A length of time as it was typed: a number and s, m, h or d. A number alone is one of seconds.
+/// A length of time as the user typed it: a number and s, m, h or d. A number alone means seconds.
 struct DurationArgument: ExpressibleByArgument {
   var value: Duration
   private let text: String
@@ -97,7 +97,7 @@ struct DurationArgument: ExpressibleByArgument {
   var defaultValueDescription: String { text }
 }
 
-/// A share of the store as it was typed: `2/7` is the second of seven.
+/// A share of the store as the user typed it: `2/7` is the second of seven.
 struct ShareArgument: ExpressibleByArgument {
   var value: VerificationShare
 
@@ -110,7 +110,7 @@ struct ShareArgument: ExpressibleByArgument {
   }
 }
 
-/// A key as it was typed.
+/// A key as the user typed it.
 struct KeyArgument: ExpressibleByArgument {
   var text: String
 
@@ -131,9 +131,9 @@ struct KeyArgument: ExpressibleByArgument {
   }
 }
 
-/// A version of a key, as it was typed: its ID, or the first digits.
+/// A version of a key as the user typed it: its ID, or the first digits.
 struct VersionArgument: ExpressibleByArgument {
-  /// The fewest digits of an ID that name a version.
+  /// The fewest digits of an ID that can name a version.
   static let digitCountMin = 6
   private static let digitCount = 32
   private static let namedCountMax = 5
@@ -149,7 +149,7 @@ struct VersionArgument: ExpressibleByArgument {
     text = argument
   }
 
-  /// The ID of the named version; one that no version has if there is none.
+  /// The ID of the named version. If there is none, an ID that no version has.
   func id(of key: String, in store: BlobStore) async throws -> BlobVersion.ID {
     if let id = BlobVersion.ID(text) { return id }
     if let id = try await Self.find(text, of: key, in: store) { return id }
@@ -192,7 +192,7 @@ struct VersionArgument: ExpressibleByArgument {
   }
 }
 
-/// A digest as it was typed: with its algorithm, or its 64 digits alone.
+/// A digest as the user typed it: with its algorithm, or its 64 digits alone.
 struct DigestArgument: ExpressibleByArgument {
   private var text: String
 

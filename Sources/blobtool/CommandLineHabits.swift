@@ -14,9 +14,9 @@ enum CommandLineHabits {
     "remove": "delete", "rm": "delete", "save": "put", "upload": "put",
   ]
 
-  /// The arguments with their options behind the command.
+  /// The arguments with the options moved behind the command.
   ///
-  /// - Throws: `ValidationError` for an unknown command, with the one that was probably meant.
+  /// - Throws: `ValidationError` for an unknown command, with the most likely one.
   static func resolved(_ arguments: [String]) throws -> [String] {
     try resolved(arguments, below: Blobtool.self)
   }
@@ -63,7 +63,7 @@ enum CommandLineHabits {
     return ValidationError("there is no command “\(word.printable)”\(hint)")
   }
 
-  /// How many characters to insert, remove or replace.
+  /// The number of characters to insert, remove or replace.
   private static func distance(_ left: String, _ right: String) -> Int {
     var row = Array(0...right.count)
     for (index, character) in left.enumerated() {

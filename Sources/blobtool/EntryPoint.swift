@@ -41,7 +41,7 @@ enum EntryPoint {
     try command.run()
   }
 
-  /// Prints what went wrong in one sentence, and returns the exit code.
+  /// Prints an error in one sentence, and returns the exit code.
   private static func report(_ error: any Error, arguments: [String]) -> Int32 {
     if error is OutputEnded { return ExitStatus.done }
     if let signal = Interruption.signal {

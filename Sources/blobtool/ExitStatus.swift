@@ -38,7 +38,7 @@ struct Failure: Error {
     }
   }
 
-  /// Throws a failure with the code of damage if blobs could not be followed to their chunks: numbers are incomplete.
+  /// Throws a failure with the code of damage if blobs could not be followed to their chunks.
   static func check(notFollowed reasons: [String]) throws {
     guard let first = reasons.first else { return }
     throw Failure(ExitStatus.damaged, "The numbers are incomplete: \(first.printable) Run `blobtool verify`.")

@@ -2,7 +2,7 @@ import ArgumentParser
 import BlobStorage
 import BlobStorageTransfer
 
-/// `--glob`: the keys that a command is about, by shell patterns.
+/// `--glob`: selects the keys of a command by shell patterns.
 struct GlobOptions: ParsableArguments {
   @Option(
     help: ArgumentHelp(
@@ -14,13 +14,13 @@ struct GlobOptions: ParsableArguments {
     guard glob.allSatisfy({ !$0.isEmpty }) else { throw ValidationError("a --glob is empty") }
   }
 
-  /// Whether one of the patterns matches a key, or there is none.
+  /// Accepts keys that match one of the patterns, or all keys if there are none.
   var filter: @Sendable (String) -> Bool {
     let patterns = glob.map(KeyPattern.init)
     return { key in patterns.isEmpty || patterns.contains { $0.matches(key) } }
   }
 
-  /// The longest prefix of all keys to look at.
+  /// The longest prefix that all these keys have.
   func prefix(within prefix: String) -> String {
     guard glob.count == 1, let first = glob.first.map(KeyPattern.init)?.prefix,
       first.utf8.starts(with: prefix.utf8)

@@ -4,7 +4,7 @@ import Foundation
 
 /// Completes keys for a shell, from the store that the command line or the environment names.
 ///
-/// Changes nothing, and says nothing if it cannot: the command itself does.
+/// Changes nothing, and reports no errors: the command itself does.
 enum KeyCompletion {
   static let kind = CompletionKind.custom { words, _, prefix in await keys(beginningWith: prefix, words) }
 
@@ -35,7 +35,7 @@ enum KeyCompletion {
     } catch { return [] }
   }
 
-  /// The store that the words of the command line name. Some shells have `=` as a word of its own.
+  /// The store that the words of the command line name. Some shells pass `=` as a word of its own.
   private static func store(_ words: [String]) -> String? {
     for (index, word) in words.enumerated() where word.hasPrefix("--store") {
       if word.hasPrefix("--store=") { return String(word.dropFirst("--store=".count)) }
@@ -45,7 +45,7 @@ enum KeyCompletion {
     return ProcessInfo.processInfo.environment["BLOBTOOL_STORE"]
   }
 
-  /// The completion as the asking shell takes it: zsh takes what follows a colon for a description.
+  /// The completion for the asking shell: zsh treats text after a colon as a description.
   private static func written(_ key: String) -> String {
     guard CompletionShell.requesting == .zsh else { return key }
     return key.replacing("\\", with: "\\\\").replacing(":", with: "\\:")

@@ -14,14 +14,14 @@ struct OutputOptions: ParsableArguments {
   @Flag(name: .shortAndLong, help: "Print nothing on standard error but errors.")
   var quiet = false
 
-  /// Shows how far the work of `body` has come, as the options say.
+  /// Shows the progress of `body`, as the options say.
   func withProgress<T>(_ body: (ProgressMeter) async throws -> T) async throws -> T {
     let meter = ProgressMeter(quiet ? .none : progress)
     defer { meter.finish() }
     return try await body(meter)
   }
 
-  /// Prints a sentence that is no error, unless the user wants none.
+  /// Prints a sentence that is not an error, unless the user wants none.
   func mention(_ sentence: String) {
     if !quiet { StandardError.say(sentence) }
   }
@@ -58,7 +58,7 @@ struct BandwidthOption: ParsableArguments {
   var maximumByteRate: Int64? { bandwidth?.value }
 }
 
-/// `--utc`: how commands show times to a reader. JSON has UTC.
+/// `--utc`: sets how commands show times to a reader. JSON has UTC.
 struct TimeOptions: ParsableArguments {
   @Flag(help: "Show times in UTC, as --json does, and not in local time.")
   var utc = false
@@ -109,7 +109,7 @@ struct SharedOptions: ParsableArguments {
   ///
   /// - Throws: `ValidationError` if no store is named, or the named place cannot hold one.
   ///
-  /// - Parameter path: a path that was given in another way.
+  /// - Parameter path: a path that the user gave in another way.
   func place(_ path: String? = nil) throws -> StorePlace {
     let path = try StorePlace.path(path ?? storePath())
     let state = try state.map(StorePlace.path)
@@ -133,7 +133,7 @@ struct SharedOptions: ParsableArguments {
     return path
   }
 
-  /// Shows how far the work of `body` has come, as the options say.
+  /// Shows the progress of `body`, as the options say.
   func withProgress<T>(_ body: (ProgressMeter) async throws -> T) async throws -> T {
     try await outputOptions.withProgress(body)
   }

@@ -2,7 +2,7 @@ import ArgumentParser
 import Foundation
 import SystemPackage
 
-/// Checks what the process was started with.
+/// Checks the descriptors and arguments that the process was started with.
 enum StandardDescriptors {
   /// Opens `/dev/null` for each closed standard descriptor.
   ///
@@ -16,7 +16,7 @@ enum StandardDescriptors {
 
   /// The arguments after the tool's name. One that is not UTF-8 is a ``RawText``.
   ///
-  /// - Throws: `ValidationError` for such an argument of a command that takes no paths of users' files.
+  /// - Throws: `ValidationError` for such an argument, if the command takes no paths of users' files.
   static func arguments() throws -> [String] {
     var arguments: [String] = []
     for index in 1..<max(1, Int(CommandLine.argc)) {

@@ -3,9 +3,9 @@ import BlobStorage
 import BlobStorageTrees
 import Foundation
 
-/// A state as it was typed: its name, the first digits of its ID, `latest`, or a time.
+/// A state as the user typed it: its name, the first digits of its ID, `latest`, or a time.
 struct StateArgument: ExpressibleByArgument {
-  /// The fewest digits of an ID that name a state.
+  /// The fewest digits of an ID that can name a state.
   private static let digitCountMin = 4
 
   let text: String
@@ -15,12 +15,12 @@ struct StateArgument: ExpressibleByArgument {
     text = argument
   }
 
-  /// The state that is meant.
+  /// Finds the state that the text means.
   ///
   /// - Parameters:
-  ///   - prefix: what the keys that are asked for begin with; a time means the last state of these.
+  ///   - prefix: the prefix of the keys in question; a time means the last state of these.
   ///   - isOfPrefix: whether a time means the last import of just that prefix.
-  /// - Throws: `Failure` if there is none, or if several may be meant.
+  /// - Throws: `Failure` if there is no such state, or if the text fits several.
   func state(in store: BlobStore, prefix: String = "", isOfPrefix: Bool = false) async throws -> TreeState {
     let states = try await store.states()
     if let named = states.first(where: { $0.isNamed(text) }) { return named }
@@ -65,7 +65,7 @@ struct StateArgument: ExpressibleByArgument {
       let covering = fits.filter { prefix.utf8.starts(with: $0.prefix.utf8) }
       return try await Self.last(of: covering, with: prefix, in: store) ?? last
     }
-    // A state of prefixes below does not have all that is asked for.
+    // A state of a longer prefix does not have all these keys.
     if let other = fits.last(where: { !$0.prefix.utf8.elementsEqual(last.prefix.utf8) }) {
       let others = other.prefix.isEmpty ? "states without a prefix" : "of “\(other.prefix.printable)”"
       throw Failure(
@@ -75,7 +75,7 @@ struct StateArgument: ExpressibleByArgument {
     return last
   }
 
-  /// The last of states that can have keys of a prefix: one that was imported below a shorter prefix has to have some.
+  /// The last of the states that can have keys of a prefix. A state with a shorter prefix must have some.
   private static func last(
     of states: [TreeState], with prefix: String, in store: BlobStore
   ) async throws -> TreeState? {
@@ -90,7 +90,7 @@ struct StateArgument: ExpressibleByArgument {
   /// Whether it is `latest` or a time.
   var isTime: Bool { text == "latest" || Self.time(text) != nil }
 
-  /// A day, until its end, or a minute or second of it, in local time unless a zone follows.
+  /// The end of a day, or of a minute or second of it, in local time unless a zone follows.
   static func time(_ text: String) -> Date? {
     let match =
       text.wholeMatch(
@@ -113,7 +113,7 @@ struct StateArgument: ExpressibleByArgument {
     let components = DateComponents(
       year: year, month: month, day: day, hour: hour ?? 23, minute: minute ?? 59, second: second ?? 59)
     guard components.isValidDate(in: calendar), let date = calendar.date(from: components) else { return nil }
-    // Until the end of what was named.
+    // The end of the named second.
     return date.addingTimeInterval(0.999)
   }
 }

@@ -11,7 +11,7 @@ enum StorePlace: Sendable {
 
   static func isInBucket(_ path: String) -> Bool { path.hasPrefix("s3://") }
 
-  /// Resolves a path: `~/` means the home folder. A text that looks like another kind of place is refused.
+  /// Resolves a path: `~/` means the home folder. Refuses a text that looks like another kind of place.
   ///
   /// - Throws: `ValidationError` with the right spelling.
   static func path(_ text: String) throws -> String {
@@ -31,7 +31,7 @@ enum StorePlace: Sendable {
         + " is ./\(text.printable)")
   }
 
-  /// Parses a place in a bucket. The environment says how to reach it.
+  /// Parses a place in a bucket. The environment provides the access.
   ///
   /// - Parameter profile: a profile of the usual files, to use instead.
   static func bucket(

@@ -3,10 +3,9 @@ import Foundation
 
 /// The files that the original DataArchive keeps for a key.
 ///
-/// `0.dat` is the current version and `1.dat`, `2.dat`, … the archived ones, the oldest first. A `.tmp` is
-/// what was under way when a process died: `0.tmp` the value that was being replaced, the others archives
-/// that were being dropped. The lowest numbers are dropped, so these are older than all that still have
-/// their names.
+/// `0.dat` is the current version, and `1.dat`, `2.dat`, … are the archived ones, the oldest first. A `.tmp` is left by
+/// a process that died: `0.tmp` is the value that it was replacing, the others are archives that it was dropping. The
+/// original drops the lowest numbers, so these are older than all that have their names.
 struct ArchivedFile: Comparable {
   let number: Int
   let isTemporary: Bool
@@ -21,7 +20,7 @@ struct ArchivedFile: Comparable {
     isTemporary = parts[1] == "tmp"
   }
 
-  /// The older before the younger.
+  /// Older files come first.
   static func < (left: ArchivedFile, right: ArchivedFile) -> Bool {
     left.order.lexicographicallyPrecedes(right.order)
   }
@@ -35,7 +34,7 @@ struct ArchivedFile: Comparable {
 enum ArchivedFiles {
   /// The versions of all keys below a folder: per key by age, and the keys by the age of their youngest file.
   ///
-  /// - Throws: for the folder itself, when it cannot be listed.
+  /// - Throws: if the folder itself cannot be listed.
   static func groups(
     in folder: URL, except store: URL
   ) throws(BlobStorageError) -> (found: [OldData.Group], unknown: [String]) {

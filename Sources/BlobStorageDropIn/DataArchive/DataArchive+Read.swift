@@ -35,7 +35,7 @@ extension DataArchive {
     get(key: key, converterType: DataValueConverter.self, completionHandler: completionHandler)
   }
 
-  /// Hands over all versions of a key, converted, the newest first; after a failure those before it.
+  /// Hands over all versions of a key, converted, the newest first; after a failure, those before it.
   public func getAll<T: ValueConverter>(
     key: String, converterType: T.Type, completionHandler: @escaping ([T.T], DataArchiveResult) -> Void
   ) {
@@ -47,12 +47,12 @@ extension DataArchive {
     }
   }
 
-  /// Hands over the bytes of all versions of a key, the newest first; after a failure those before it.
+  /// Hands over the bytes of all versions of a key, the newest first; after a failure, those before it.
   public func getAll(key: String, completionHandler: @escaping ([Data], DataArchiveResult) -> Void) {
     getAll(key: key, converterType: DataValueConverter.self, completionHandler: completionHandler)
   }
 
-  /// Hands over a reader of the versions that the key has at that moment, or nil when there is no such key.
+  /// Hands over a reader of the versions that the key has at that moment; nil if the key does not exist.
   ///
   /// Later operations on the key wait until the reader has given its oldest version, is finished or is gone.
   public func lazyLockingReader(
@@ -60,23 +60,23 @@ extension DataArchive {
   ) {
     let handler = Handed(completionHandler)
     store.lanes.submit(key) { [self] in
-      // Nil is all that the original's handler can be told of a failure.
+      // The original's handler reports a failure only as nil.
       guard let history = try? history(key), !history.versions.isEmpty else { return handler.value(nil) }
       let hold = store.lanes.hold(key)
       handler.value(DataArchiveLazyLockingReader(key: key, history: history, archive: self, hold: hold))
     }
   }
 
-  /// The keys there are, in byte order; none when the store cannot be read. Waits for no operation under way.
+  /// All keys, in byte order; none if the store cannot be read. Does not wait for operations under way.
   public var keys: [String] {
     (try? store.perform(.archive) { (store) throws(BlobStorageError) in try store.keys(of: .archive) }) ?? []
   }
 
-  /// What the original has left for this archive and could not be imported yet: keys' folders, and folders that cannot
-  /// be listed. It is tried again whenever the archive is opened; what lies there is never changed.
+  /// Folders that the original left for this archive and that could not be imported yet: of keys, and folders that
+  /// cannot be listed. Each opening of the archive tries again, and never changes them.
   public var oldFilesLeftOut: [URL] { store.leftOut(.archive) }
 
-  /// How many versions a key has besides the current one. Waits for no operation under way.
+  /// The number of versions of a key besides the current one. Does not wait for operations under way.
   public func numberOfArchives(key: String) -> Int {
     let versions = try? store.perform(.archive) { (store) throws(BlobStorageError) in
       try store.versions(of: try storeKey(key))
@@ -84,7 +84,7 @@ extension DataArchive {
     return max((versions?.count ?? 0) - 1, 0)
   }
 
-  /// Where the original would keep one of `count` versions, the newest of which has index 0.
+  /// The original's file for one of `count` versions; index 0 is the newest.
   func versionUrl(_ key: String, index: Int, count: Int) -> URL {
     keyUrl(key).appendingPathComponent("\(index == 0 ? 0 : count - index).dat")
   }

@@ -3,13 +3,12 @@ import Foundation
 
 /// Values under keys in a folder, optionally with their earlier versions.
 ///
-/// Operations on one key take effect and call their handlers in the order of the calls, without the caller's
-/// waiting; those on different keys run side by side. Conversions and handlers run on threads of the
-/// archive's, and need no run loop. Every handler is called exactly once.
+/// Operations on one key take effect and call their handlers in the order of the calls, without blocking the caller.
+/// Those on different keys run side by side. Conversions and handlers run on threads of the archive's, and need no run
+/// loop. Every handler is called exactly once.
 ///
-/// All archives of one root, in however many processes, share a store at `<root>/data_archive/.blobstore`.
-/// What the original library has left in `<root>/data_archive` is taken in with the first operation and stays
-/// as it is.
+/// All archives of one root, in any number of processes, share a store at `<root>/data_archive/.blobstore`. The first
+/// operation imports what the original library has left in `<root>/data_archive`, and leaves it as it is.
 public final class DataArchive: Sendable {
   /// The archive in the user's Library folder.
   public static var `default`: DataArchive { shared }
@@ -109,7 +108,7 @@ public final class DataArchive: Sendable {
     }
   }
 
-  /// Runs `body` in the key's order and hands on what it says.
+  /// Runs `body` in the key's order, and hands its result to the handler.
   private func write(
     _ key: String, _ completionHandler: DataArchiveCompletionHandler?,
     _ body: @escaping @Sendable () -> DataArchiveResult

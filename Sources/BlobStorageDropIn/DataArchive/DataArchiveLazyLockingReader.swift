@@ -3,11 +3,11 @@ import Dispatch
 import Foundation
 import Synchronization
 
-/// The versions a key had when the reader was made, handed over one at a time, the newest first.
+/// Hands over the versions that a key had when the reader was made, one at a time, the newest first.
 ///
-/// It holds on to them until the oldest was read, ``finish()`` was called or the reader is gone. Until then, later
-/// operations of this process on the key wait; other keys and other processes are not held up. Handlers are called
-/// in the order of the calls, on a thread of the reader's.
+/// It holds them until the oldest was read, ``finish()`` was called or the reader is gone. Until then, later operations
+/// of this process on the key wait; those on other keys and of other processes do not. Handlers are called in the order
+/// of the calls, on a thread of the reader's.
 public final class DataArchiveLazyLockingReader: Sendable {
   private struct State {
     /// The version that the next call gets.
@@ -53,7 +53,7 @@ public final class DataArchiveLazyLockingReader: Sendable {
       let isLast = index == history.versions.count - 1
       if isLast { end() }
       handler.value(value, result)
-      // What waits for the reader comes after the handler of its last value.
+      // Operations that wait for the reader come after the handler of its last value.
       if isLast { hold.release() }
     }
   }

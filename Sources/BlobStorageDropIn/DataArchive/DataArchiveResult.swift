@@ -22,7 +22,7 @@ public enum DataArchiveResult: Sendable {
   /// No longer happens, because the first version of a key is a plain success.
   case couldNotArchiveButCouldSet
 
-  /// Whether the operation did what it was asked for.
+  /// Whether the operation succeeded.
   public var isSuccess: Bool {
     if case .success = self { true } else { false }
   }

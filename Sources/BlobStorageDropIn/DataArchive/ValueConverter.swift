@@ -3,9 +3,9 @@ import Foundation
 /// A value that converts to bytes and back.
 public protocol ValueConverter {
   associatedtype T
-  /// The converter with the value that `data` stands for, or nil when there is none.
+  /// The converter with the value that `data` encodes; nil if it encodes none.
   static func from(data: Data) -> Self?
-  /// The bytes that stand for the value, or nil when it cannot be converted.
+  /// The encoded value; nil if it cannot be converted.
   var toData: Data? { get }
   /// The value.
   var value: T { get }
@@ -36,7 +36,7 @@ public struct ImageDataConverter: ValueConverter, Sendable {
   /// Wraps an encoded image.
   public init(value: Data) { self.value = value }
 
-  /// Nil for no bytes at all, which are no image.
+  /// Nil for empty bytes, which are no image.
   public static func from(data: Data) -> ImageDataConverter? {
     data.isEmpty ? nil : ImageDataConverter(value: data)
   }
@@ -53,13 +53,13 @@ struct DataValueConverter: ValueConverter {
   var toData: Data? { value }
 }
 
-/// The way from bytes to a value, to be taken on another thread.
+/// A conversion from bytes to a value, for use on another thread.
 ///
 /// Unchecked for the reason that ``Handed`` gives.
 struct Conversion<Value>: @unchecked Sendable {
-  /// The value, or nil when there is none.
+  /// The value; nil if the conversion fails.
   let value: (Data) -> Value?
-  /// What failures call the converter.
+  /// The converter's name in failures.
   let name: String
 
   init<Converter: ValueConverter>(_ type: Converter.Type) where Converter.T == Value {

@@ -3,7 +3,7 @@ import Dispatch
 import Foundation
 import Synchronization
 
-/// Reads ranges of bytes from a file, or from a stored blob, without waiting.
+/// Reads ranges of bytes from a file, or from a stored blob, without blocking.
 public final class FileReader: Sendable {
   private let openSource: @Sendable () throws(BlobStorageError) -> (any RangeSource)?
   private let source = Mutex<(any RangeSource)?>(nil)
@@ -27,8 +27,7 @@ public final class FileReader: Sendable {
     }
   }
 
-  /// Opens the file or blob; false when it is missing or cannot be read. A reader that is open stays as
-  /// it is.
+  /// Opens the file or blob; false if it is missing or cannot be read. An open reader stays as it is.
   public func open() -> Bool {
     source.withLock { source in
       if source == nil { source = (try? openSource()) ?? nil }
@@ -41,8 +40,8 @@ public final class FileReader: Sendable {
 
   /// Reads the bytes of a range, clamped at the end, and hands them over on `queue`, once.
   ///
-  /// Nil for a range that begins past the end, for bytes that cannot be read whole and right, and while
-  /// closed.
+  /// Hands over nil for a range that begins past the end, for bytes that cannot be read whole and right, and while the
+  /// reader is closed.
   ///
   /// - Complexity: of a blob, only the chunks that the range touches are read.
   public func read(

@@ -3,9 +3,9 @@ import Dispatch
 import Foundation
 import SystemPackage
 
-/// What a ``FileReader`` has open. It closes with its last reference; a read under way holds one.
+/// The open file or blob of a ``FileReader``. It closes with its last reference; a read under way holds one.
 protocol RangeSource: Sendable {
-  /// Its length now; nil when that cannot be told.
+  /// Its current length; nil if it is unknown.
   var byteCount: Int64? { get }
 
   /// Reads a range that is not longer than the source and calls `handler` once on `queue`.

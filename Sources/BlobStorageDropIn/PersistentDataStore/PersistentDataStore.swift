@@ -2,23 +2,22 @@ import BlobStorage
 import Dispatch
 import Foundation
 
-/// Data under identifiers in a named folder of the user's Documents, made and read by closures.
+/// Stores data under identifiers in a named folder of the user's Documents. Closures make and read the data.
 ///
-/// Loads run side by side; a store or removal waits for everything called before it, and everything called
-/// later waits for it. Closures that make or read data run on threads of the store's, completions on the main
-/// queue.
+/// Loads run side by side. A store or removal waits for everything called before it, and everything called later waits
+/// for it. Closures that make or read data run on threads of the store's, completions on the main queue.
 ///
-/// The data is in a store at `<Documents>/<name>/.blobstore`, shared by all processes. Files that the
-/// original library has left in the folder are taken in with the first operation and stay as they are.
+/// The data is in a store at `<Documents>/<name>/.blobstore`, shared by all processes. The first operation imports
+/// files that the original library has left in the folder, and leaves them as they are.
 public final class PersistentDataStore: Sendable {
   /// Names a piece of data.
   public typealias Identifier = String
 
   /// The result of storing.
   public enum Result: Sendable {
-    /// The data could not be stored; what was there is as it was.
+    /// The data could not be stored; the earlier data is unchanged.
     case failed(any Error)
-    /// The provider gave nothing; what was there is as it was.
+    /// The provider gave no data; the earlier data is unchanged.
     case noData
     /// The data is stored under the identifier.
     case success(Identifier)
@@ -30,9 +29,9 @@ public final class PersistentDataStore: Sendable {
   private let queue = DispatchQueue(
     label: "blob-storage.drop-in.data", qos: .userInitiated, attributes: .concurrent)
 
-  /// A data store in the folder `<Documents>/<name>`, which is made if it is missing.
+  /// A data store in the folder `<Documents>/<name>`. Creates a missing folder.
   ///
-  /// - Throws: why the folder cannot be created.
+  /// - Throws: if the folder cannot be created.
   public init(name: String) throws {
     self.name = name
     let folder = UserFolders.documents.appendingPathComponent(name, isDirectory: true)
@@ -41,11 +40,11 @@ public final class PersistentDataStore: Sendable {
     store = DropInStore.of(folder, other: other)
   }
 
-  /// What the original has left in the folder and could not be imported yet. It is tried again whenever the folder is
-  /// opened; the files are never changed.
+  /// Files that the original left in the folder and that could not be imported yet. Each opening of the folder tries
+  /// again, and never changes them.
   public var oldFilesLeftOut: [URL] { store.leftOut(.data) }
 
-  /// The identifier as the original names its file: without white space around it.
+  /// The identifier as the original names its file: without surrounding white space.
   private static func trimmed(_ identifier: Identifier) -> String {
     identifier.trimmingCharacters(in: .whitespacesAndNewlines)
   }
@@ -73,7 +72,7 @@ public final class PersistentDataStore: Sendable {
     let transformer = Handed(dataTransformer)
     let block = Handed(block)
     queue.async { [self] in
-      // Nil is all that the original's handler can be told of a failure.
+      // The original's handler reports a failure only as nil.
       let data = try? store.perform(.data) { (store) throws(BlobStorageError) in
         try store.data(forKey: Self.key(identifier))
       }
@@ -84,7 +83,7 @@ public final class PersistentDataStore: Sendable {
 
   /// Removes the data under an identifier.
   public func removeData(forIdentifier identifier: Identifier) {
-    // The original reports no failure: what could not be removed stays.
+    // The original reports no failure: data that could not be removed stays.
     queue.async(flags: .barrier) { [self] in
       try? store.perform(.data) { (store) throws(BlobStorageError) in
         let key = Self.key(identifier)
@@ -96,7 +95,7 @@ public final class PersistentDataStore: Sendable {
     }
   }
 
-  /// Removes all data, at once.
+  /// Removes all data at once.
   public func removeAll() {
     queue.async(flags: .barrier) { [self] in
       try? store.perform(.data) { (store) throws(BlobStorageError) in

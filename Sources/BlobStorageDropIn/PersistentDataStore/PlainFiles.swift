@@ -1,7 +1,7 @@
 import BlobStorage
 import Foundation
 
-/// The files that the original PersistentDataStore keeps: one an identifier, named by it.
+/// The files of the original PersistentDataStore: one for each identifier, named after it.
 enum PlainFiles {
   /// The files of a folder by age.
   static func groups(in folder: URL) throws(BlobStorageError) -> (found: [OldData.Group], unknown: [String]) {
@@ -12,6 +12,6 @@ enum PlainFiles {
     return (found, unknown)
   }
 
-  /// What Foundation leaves of an atomic write that was interrupted.
+  /// The name of what an interrupted atomic write of Foundation leaves.
   private static let atomicWritePrefix = ".dat.nosync"
 }

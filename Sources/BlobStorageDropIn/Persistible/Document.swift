@@ -3,7 +3,7 @@ import Foundation
 import Synchronization
 import SystemPackage
 
-/// The document of one type: in the store, and until it was taken in, in the original's file.
+/// The document of one type: in the store, or before its import in the original's file.
 struct Document {
   let fileName: String
   let file: URL
@@ -16,7 +16,7 @@ struct Document {
   }
 
   private var key: String { Library.documents.storeKey(fileName) }
-  /// Present once the document was deleted: then the original's file must not be looked at any more.
+  /// Its presence marks a deleted document: then the original's file must be ignored.
   private var marker: String { Library.documents.importMarker(fileName) }
 
   /// The bytes of the document; nil when there is none.
@@ -24,7 +24,7 @@ struct Document {
     if let data = try stored() { return data }
     guard let old = try oldFile(), try !isDeleted() else { return nil }
     return try locked { document in
-      // Another may have taken it in meanwhile, or deleted it.
+      // Another thread or process may have imported or deleted it meanwhile.
       if let data = try document.stored() { return data }
       if try document.isDeleted() { return nil }
       let data = try Data(contentsOf: old)
@@ -33,9 +33,9 @@ struct Document {
     }
   }
 
-  /// The original's file, here or where the original would have put it on this platform; nil when there is none.
+  /// The original's file, here or where the original keeps it on this platform; nil if there is none.
   ///
-  /// - Throws: when that cannot be told: a document that may be there must not be overwritten.
+  /// - Throws: if that cannot be determined: a document that may exist must not be overwritten.
   private func oldFile() throws -> URL? {
     let others = UserFolders.otherDocuments.map { [$0.appendingPathComponent(file.lastPathComponent)] } ?? []
     for candidate in [file] + others {
@@ -46,7 +46,7 @@ struct Document {
 
   /// The bytes of the document.
   ///
-  /// - Throws: what the original's reading of a missing file throws, when there is none.
+  /// - Throws: if there is no document, the error of the original for a missing file.
   func existing() throws -> Data {
     guard let data = try read() else {
       throw CocoaError(.fileReadNoSuchFile, userInfo: [NSFilePathErrorKey: file.path])
@@ -62,7 +62,7 @@ struct Document {
     }
   }
 
-  /// Removes the document. Interrupted, it leaves the document, never the original's file in its place.
+  /// Removes the document. An interrupted removal leaves the document, never the original's file in its place.
   func delete() throws {
     try locked { document in
       try store.perform(.documents) { (store) throws(BlobStorageError) in
@@ -76,7 +76,7 @@ struct Document {
 
   /// Runs `body` while no other thread or process changes a document of the folder.
   ///
-  /// It may be called again from inside: an encoder can save documents of other types.
+  /// Reentrant: an encoder can save documents of other types.
   func locked<T>(_ body: (Document) throws -> T) throws -> T {
     let store = try store.opened(for: .documents).store
     Self.gate.lock()
@@ -105,11 +105,11 @@ struct Document {
     }
   }
 
-  /// One lock for all types: with one each, two savers that save each other's type could wait for ever.
+  /// One lock for all types: with one each, two savers that save each other's type could deadlock.
   private static let gate = NSRecursiveLock()
   private static let depth = Mutex(0)
 
-  /// The store of the folder used last stays open: there is no instance that would hold it.
+  /// Keeps the store of the folder used last open: no instance holds it.
   private static func keptStore(_ folder: URL) -> DropInStore {
     let store = DropInStore.of(folder)
     kept.withLock { $0 = store }

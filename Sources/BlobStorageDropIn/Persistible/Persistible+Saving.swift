@@ -1,9 +1,9 @@
 import Foundation
 
 extension Persistible where Self: Codable & Hashable {
-  /// Adds the value to the document, unless one that equals it is there.
+  /// Adds the value to the document, unless the document has an equal one.
   ///
-  /// - Throws: why the document cannot be read, in which case it stays as it is; or why it cannot be written.
+  /// - Throws: if the document cannot be read, and stays as it is; or if it cannot be written.
   public func saveToFile() throws {
     try Self.document.locked { document in
       guard let data = try document.read() else { return try document.write(Self.getEncoder().encode(self)) }
@@ -32,12 +32,12 @@ extension Persistible where Self: Codable & Hashable {
     try getDecoder().decode([Self].self, from: document.existing())
   }
 
-  /// Hands over what the document holds, before it returns.
+  /// Hands over the contents of the document before it returns.
   public static func load(completion: @escaping (PersistenceData<Self>) -> Void) throws {
     completion(try decode(document.existing()))
   }
 
-  /// One value or a list. When the data is neither, the error is the one about a value.
+  /// One value or a list. If the data is neither, throws the error about a value.
   static func decode(_ data: Data) throws -> PersistenceData<Self> {
     do { return .single(try getDecoder().decode(Self.self, from: data)) } catch {
       // Nil means that it is not a list either.
@@ -48,10 +48,9 @@ extension Persistible where Self: Codable & Hashable {
 }
 
 extension Array where Element: Persistible & Codable & Hashable {
-  /// Adds those values to the document that are not there, in their order; the document is a list from then
-  /// on.
+  /// Adds those values to the document that it lacks, in their order. From then on the document is a list.
   ///
-  /// - Throws: why the document cannot be read, in which case it stays as it is; or why it cannot be written.
+  /// - Throws: if the document cannot be read, and stays as it is; or if it cannot be written.
   public func saveToFile() throws {
     guard !isEmpty else { return }
     try Element.document.locked { document in

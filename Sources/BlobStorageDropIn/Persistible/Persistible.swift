@@ -1,11 +1,11 @@
 import Foundation
 
-/// A type whose values are kept in one JSON document in the user's Documents.
+/// A type whose values are stored in one JSON document in the user's Documents.
 ///
-/// The document is in a store at `<Documents>/.blobstore`, shared by all processes. A file that the original
-/// library has left at ``archiveUrl`` is taken in when it is first asked for and stays as it is.
+/// The document is in a store at `<Documents>/.blobstore`, shared by all processes. The first access imports a file
+/// that the original library has left at ``archiveUrl``, and leaves it as it is.
 public protocol Persistible {
-  /// The document's name: by default the type's.
+  /// The document's name; by default the type's.
   static var fileName: String { get }
 }
 
@@ -17,7 +17,7 @@ extension Persistible {
     UserFolders.documents.appendingPathComponent(fileName).appendingPathExtension("json")
   }
 
-  /// Removes the document. A file at ``archiveUrl`` stays, and is not taken in again.
+  /// Removes the document. A file at ``archiveUrl`` stays, and is not imported again.
   public static func deleteFile() {
     // The original reports no failure: a document that could not be removed stays.
     try? document.delete()

@@ -4,23 +4,23 @@ import Synchronization
 
 /// The store of one folder, shared by everything in this process that uses the folder.
 ///
-/// Nothing is touched before the first operation; then the store is opened, or created, and what the original
-/// has left in the folder is taken in. When the last user is gone, the store is closed.
+/// The first operation opens or creates the store, and imports what the original has left in the folder. The store
+/// closes after its last user is gone.
 final class DropInStore: Sendable {
   /// The original's folder.
   let folder: URL
-  /// Order for operations on one key, across all instances on the folder.
+  /// Orders the operations on one key, across all instances on the folder.
   let lanes = Lanes()
-  /// Gives disk space back by itself.
+  /// Frees disk space in the background.
   let space: SpaceKeeper
-  /// Where the original would have put the folder, if that is elsewhere.
+  /// Where the original keeps the folder, if that is elsewhere.
   private let other: URL?
-  /// What tests put in place of the system.
+  /// The environment that tests set.
   private let environment = StoreEnvironment.current
 
   private struct State {
     var store: BlockingBlobStore?
-    /// What has been taken in, and which keys of it could not be.
+    /// For each imported library, the keys that could not be imported.
     var leftOut: [Library: [Left]] = [:]
   }
 
@@ -43,8 +43,8 @@ final class DropInStore: Sendable {
   deinit {
     guard let store = state.withLock({ $0.store }) else { return }
     let space = space
-    // Closing waits for the medium, and the last user may be on the main thread. A store that is not closed
-    // in time has lost nothing.
+    // Closing waits for the medium, and the last user may be on the main thread. A store that is not closed in time
+    // loses nothing.
     DispatchQueue.global(qos: .utility).async {
       space.end()
       try? store.close()
@@ -55,7 +55,7 @@ final class DropInStore: Sendable {
   /// By the paths' bytes: composed and decomposed letters can name different folders.
   private static let known = Mutex<[[UInt8]: Weak]>([:])
 
-  /// The store of that folder. No I/O.
+  /// The store of that folder. Does no I/O.
   ///
   /// - Parameter other: another folder in which the original may have left data.
   static func of(_ folder: URL, other: URL? = nil) -> DropInStore {
@@ -70,7 +70,7 @@ final class DropInStore: Sendable {
     }
   }
 
-  /// The store, opened, with the library's old data in it.
+  /// Opens the store, and imports the library's old data.
   func opened(for library: Library) throws(BlobStorageError) -> BlockingBlobStore {
     try state.withLock { (state) throws(BlobStorageError) in
       let store: BlockingBlobStore
@@ -88,16 +88,16 @@ final class DropInStore: Sendable {
           left.append(Left(folder: folder, name: name, keys: try old.importOnce(name: name)))
         }
         state.leftOut[library] = left
-        // What was taken in counts like what is put.
+        // Imported data counts like data that was put.
         space.measure()
       }
       return store
     }
   }
 
-  /// The files of the original that could not be taken in; opens the store if nothing has yet.
+  /// The files of the original that could not be imported. Opens the store if necessary.
   func leftOut(_ library: Library) -> [URL] {
-    // A store that cannot be opened says so at each operation.
+    // A store that cannot be opened reports it at each operation.
     _ = try? opened(for: library)
     return state.withLock { state in
       (state.leftOut[library] ?? []).flatMap { left in
@@ -106,7 +106,7 @@ final class DropInStore: Sendable {
     }
   }
 
-  /// - Throws: `io` for a key without a value of which the original has left files that could not be taken in.
+  /// - Throws: `io` if the original has left files for the key that could not be imported.
   func requireTaken(_ key: String, by library: Library) throws(BlobStorageError) {
     let left = state.withLock { $0.leftOut[library] ?? [] }
     guard let place = left.first(where: { OldData.contains($0.keys, key) }) else { return }
@@ -116,12 +116,12 @@ final class DropInStore: Sendable {
       key: key, path: path)
   }
 
-  /// Leaves files of a deleted key out for good, if they were left out. Returns whether they were.
+  /// Leaves out the files of a deleted key for good, if they were left out. Returns whether they were.
   func forget(_ key: String, of library: Library) throws(BlobStorageError) -> Bool {
     try forget(library) { $0.utf8.elementsEqual(key.utf8) }
   }
 
-  /// Leaves everything out for good that was left out.
+  /// Leaves out for good everything that was left out.
   func forgetAll(of library: Library) throws(BlobStorageError) { _ = try forget(library) { _ in true } }
 
   private func forget(
@@ -141,7 +141,7 @@ final class DropInStore: Sendable {
     }
   }
 
-  /// Runs `body` on the opened store. A store that cannot go on is opened again for the next operation.
+  /// Runs `body` on the opened store. If the store is poisoned or closed, the next operation opens it again.
   func perform<T>(
     _ library: Library, _ body: (BlockingBlobStore) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
@@ -161,7 +161,7 @@ final class DropInStore: Sendable {
       throw BlobStorageError(
         .io, "The folder \(folder.path) cannot be created: \(error.localizedDescription)", path: folder.path)
     }
-    // One path for one folder, however it was reached: the catalog must not be opened twice in a process.
+    // One path for one folder, however it was reached: a process must not open the catalog twice.
     let path = StoreLocation.of(folder.resolvingSymlinksInPath()).path
     let environment = environment ?? Engine.Environment()
     while true {
@@ -169,7 +169,7 @@ final class DropInStore: Sendable {
         guard error.code == .noStore else { throw error }
       }
       do throws(BlobStorageError) { return try .create(at: path, in: environment) } catch {
-        // Another process was faster.
+        // Another process created it first.
         guard error.code == .storeExists else { throw error }
       }
     }
@@ -182,18 +182,18 @@ enum Library: String, Sendable, Hashable {
   case data = "d"
   case documents = "p"
 
-  /// What the store's keys of this library begin with.
+  /// The prefix of this library's keys in the store.
   var prefix: String { rawValue + "/" }
 
   /// The store's key for a key of the library.
   func storeKey(_ key: String) -> String { prefix + key }
 
-  /// The library's key for one of the store's. By bytes: a key may begin with a letter's accent.
+  /// The library's key for a key of the store. By bytes: a key may begin with a combining accent.
   func key(ofStoreKey storeKey: String) -> String {
     String(decoding: storeKey.utf8.dropFirst(prefix.utf8.count), as: UTF8.self)
   }
 
-  /// The store's key whose presence says that old data, or one old document, has been taken in.
+  /// The store's key whose presence marks old data, or one old document, as imported.
   func importMarker(_ name: String = "") -> String { "m/" + prefix + name }
 }
 

@@ -2,7 +2,7 @@ import BlobStorage
 import Foundation
 import SystemPackage
 
-/// A lock between processes, which lies as a file beside the store's own and ends with its holder.
+/// A lock between processes, in a file beside the store's own. It ends with its holder.
 struct FolderLock {
   private let file: any File
 

@@ -1,7 +1,7 @@
-/// A caller's closure or value on its way to another thread.
+/// Carries a caller's closure or value to another thread.
 ///
-/// Unchecked: the originals take plain closures, and programs written for them would not compile with
-/// `@Sendable` ones. What a closure may touch is the caller's care, here as there.
+/// Unchecked: the originals take plain closures, and programs written for them would not compile with `@Sendable` ones.
+/// As with the originals, the caller must know what a closure may touch.
 struct Handed<Value>: @unchecked Sendable {
   let value: Value
 

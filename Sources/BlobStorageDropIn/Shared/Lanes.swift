@@ -2,17 +2,16 @@ import BlobStorage
 import Dispatch
 import Synchronization
 
-/// Runs jobs of one key one after another in the order of submission, and those of different keys side by
-/// side.
+/// Runs jobs of one key in the order of submission, and those of different keys side by side.
 ///
-/// Keys are compared by their UTF-8 bytes: `String` takes composed and decomposed letters for equal, the
-/// store does not. A job may wait for jobs of other keys, as long as fewer than `workerCountMax` do at a
-/// time. A lane that is held runs no further jobs, and takes no thread, until its hold is released.
+/// Compares keys by their UTF-8 bytes: `String` equates composed and decomposed letters, the store does not. A job may
+/// wait for jobs of other keys, as long as fewer than `workerCountMax` jobs wait at a time. A held lane runs no further
+/// jobs, and takes no thread, until its hold is released.
 final class Lanes: Sendable {
   typealias Job = @Sendable () -> Void
   typealias Key = [UInt8]
 
-  /// The originals have a queue for each key, of which Dispatch runs up to 255 side by side on Linux.
+  /// The originals have a queue for each key, and Dispatch runs up to 255 queues side by side on Linux.
   private static let workerCountMax = 200
 
   private struct Lane {
@@ -34,9 +33,9 @@ final class Lanes: Sendable {
     var ready = Fifo<Key>()
     var workerCount = 0
 
-    /// Changes a lane, and lists it when it has become ready.
+    /// Changes a lane, and lists it if it has become ready.
     ///
-    /// - Returns: whether a worker is to be started for it.
+    /// - Returns: whether to start a worker for it.
     mutating func apply(_ change: Change, _ key: Key) -> Bool {
       var lane = lanes[key] ?? Lane()
       let wasReady = lane.isReady
@@ -62,7 +61,7 @@ final class Lanes: Sendable {
     change(.submitted(job), Array(key.utf8))
   }
 
-  /// Holds the lane of the job that is running: the jobs behind it wait until the hold is released.
+  /// Holds the lane of the running job: the jobs behind it wait until the hold is released.
   func hold(_ key: String) -> Hold {
     let key = Array(key.utf8)
     change(.held, key)
@@ -78,7 +77,7 @@ final class Lanes: Sendable {
   private func work() {
     while let (key, job) = next() {
       job()
-      // This worker goes on, with this lane or another.
+      // This worker continues, with this lane or another.
       state.withLock { state in
         state.workerCount -= 1
         if !state.apply(.done, key) { state.workerCount += 1 }

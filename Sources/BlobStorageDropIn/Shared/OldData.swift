@@ -2,10 +2,10 @@ import BlobStorage
 import Foundation
 import SystemPackage
 
-/// What an original has left in a folder, taken into the store once and left as it is.
+/// Imports what an original has left in a folder, once, and leaves it as it is.
 ///
-/// A key is taken in whole or not at all: a version that came later could not be put below the others. What cannot be
-/// taken in is listed in the marker. Each opening of the store tries it again, unless the key has a value by then.
+/// Imports a key whole or not at all: a later version could not be put below the others. The marker lists what could
+/// not be imported. Each opening of the store tries it again, unless the key has a value by then.
 struct OldData {
   /// The files of one key, the oldest version first.
   struct Group {
@@ -17,11 +17,11 @@ struct OldData {
   let folder: URL
   let store: BlockingBlobStore
 
-  /// Imports what was not imported before; two processes that come at once do it one after the other.
+  /// Imports what was not imported before. Two processes at the same time take turns.
   ///
   /// - Returns: the keys, and the names of folders, that are left out.
-  /// - Throws: when the folder cannot be listed, or the store cannot be written; then nothing is marked as done.
-  /// - Durability: the marker is written when everything is on the medium.
+  /// - Throws: if the folder cannot be listed, or the store cannot be written; then nothing is marked as done.
+  /// - Durability: writes the marker after everything is on the medium.
   func importOnce(name: String = "") throws(BlobStorageError) -> [String] {
     let marker = library.importMarker(name)
     guard library != .documents else { return [] }
@@ -35,7 +35,7 @@ struct OldData {
     var leftOut = unknown
     let wanted = groups.filter { group in known.map { Self.contains($0, group.key) } ?? true }
     if !wanted.isEmpty {
-      // Its end forces everything to the medium at once.
+      // Closing it syncs everything at once.
       let session = try BlockingBlobStore.open(at: location.path)
       do throws(BlobStorageError) {
         for group in wanted where try !put(group, into: session, label: name.isEmpty ? "" : "other/") {
@@ -47,7 +47,7 @@ struct OldData {
       }
       try session.close()
     }
-    // What was forgotten since stays forgotten.
+    // A key that was forgotten meanwhile stays forgotten.
     if let known { leftOut = leftOut.filter { Self.contains(known, $0) } }
     if known.map({ Set($0.map { Array($0.utf8) }) != Set(leftOut.map { Array($0.utf8) }) }) ?? true {
       try store.put(.data(Self.data(leftOut)), forKey: marker)
@@ -55,9 +55,9 @@ struct OldData {
     return leftOut
   }
 
-  /// Takes keys off the list of what was left out: they were deleted, or will be.
+  /// Removes keys from the list of what was left out: they were deleted, or will be.
   ///
-  /// - Returns: what is left of the list.
+  /// - Returns: the rest of the list.
   func forget(name: String, _ isForgotten: (String) -> Bool) throws(BlobStorageError) -> [String] {
     let marker = library.importMarker(name)
     let location = URL(fileURLWithPath: store.store.information.path, isDirectory: true)
@@ -69,7 +69,7 @@ struct OldData {
     return rest
   }
 
-  /// Whether a list of what was left out has that key, or a folder in which it would be.
+  /// Whether a list of what was left out has that key, or a folder above it.
   static func contains(_ names: [String], _ key: String) -> Bool {
     names.contains { key.utf8.elementsEqual($0.utf8) || key.utf8.starts(with: ($0 + "/").utf8) }
   }
@@ -80,10 +80,9 @@ struct OldData {
       ? try ArchivedFiles.groups(in: folder, except: location) : try PlainFiles.groups(in: folder)
   }
 
-  /// Takes in a key's files; false when one of them cannot be.
+  /// Imports a key's files; false if one of them cannot be imported.
   ///
-  /// - Parameter label: what a version remembers, before its file's name: an import that was interrupted goes on after
-  ///   it.
+  /// - Parameter label: precedes the file's name in a version's metadata, from which an interrupted import continues.
   private func put(
     _ group: Group, into session: BlockingBlobStore, label: String
   ) throws(BlobStorageError) -> Bool {
@@ -94,12 +93,12 @@ struct OldData {
     else { return false }
     let there = Set(try session.versions(of: key).map(\.metadata))
     let names = group.files.map { Array((label + $0.lastPathComponent).utf8) }
-    // A key that was set meanwhile has a history that nothing can be put under.
+    // A key that was set meanwhile has a history, and nothing can be put below it.
     guard there.isSubset(of: names) else { return false }
     for (file, name) in zip(group.files, names) where !there.contains(name) {
       let options = PutOptions(durability: .relaxed, replacement: .archiveCurrent, metadata: name)
       do throws(BlobStorageError) { try session.put(.file(file.path), forKey: key, options: options) } catch {
-        // The file's own trouble leaves it out, the store's ends the import.
+        // An error of the file leaves the key out; an error of the store ends the import.
         guard error.path == file.path else { throw error }
         _ = try session.delete(key)
         return false
@@ -120,14 +119,14 @@ struct OldData {
   }
 }
 
-/// A file's place in time and kind, as far as the import wants to know it.
+/// A file with the time and kind that the import needs.
 struct FoundFile {
   let url: URL
   let modified: Date
   let isFolder: Bool
   let isRegular: Bool
 
-  /// What a folder holds, and the names of which nothing can be told. Links are not followed.
+  /// The entries of a folder, and the names of unreadable entries. Follows no links.
   static func list(_ folder: URL) throws(BlobStorageError) -> (files: [FoundFile], unknown: [String]) {
     let manager = FileManager.default
     let names: [String]
@@ -141,7 +140,7 @@ struct FoundFile {
     var unknown: [String] = []
     for name in names.sorted() {
       let url = folder.appendingPathComponent(name)
-      // Nil for a name that is not UTF-8, too.
+      // Also nil for a name that is not UTF-8.
       guard let attributes = try? manager.attributesOfItem(atPath: url.path) else {
         unknown.append(name)
         continue

@@ -3,22 +3,22 @@ import Dispatch
 import Foundation
 import Synchronization
 
-/// Gives back the disk space of replaced and deleted values, in the background.
+/// Frees the disk space of replaced and deleted values in the background.
 ///
-/// It compares what the packs take with what was live after the last collection, less what was dropped since. When they
-/// take twice as much, and some more, it collects garbage: at once for `byteCountMin`, and for `idleByteCountMin` when
-/// nothing was changed for a second. So the folder takes at most about twice what is live, and each byte is copied
-/// about once for each byte of garbage. It keeps the live byte count in a file beside the store's own, so that
-/// programs that run for a moment give space back too. The count is an estimate: a wrong one costs one collection.
+/// It compares the size of the packs with what was live after the last collection, minus what was dropped since. If
+/// they take twice as much and a minimum more, it collects garbage: at once for `byteCountMin`, and after a second
+/// without changes for `idleByteCountMin`. So the folder takes at most about twice what is live, and each byte of
+/// garbage costs about one copied byte. A file beside the store's own keeps the live byte count, so that short-lived
+/// programs free space too. The count is an estimate: a wrong one costs one collection.
 package final class SpaceKeeper: Sendable {
   private static let byteCountMin: Int64 = 4 << 20
   private static let idleByteCountMin: Int64 = 256 << 10
 
   private struct State {
     var store: BlockingBlobStore?
-    /// Stored bytes that are expected to be live.
+    /// Stored bytes that are probably live.
     var liveByteCount: Int64 = 0
-    /// Bytes of the packs when they were measured, and what was put since.
+    /// Bytes of the packs at the last measurement, and what was put since.
     var diskByteCount: Int64 = 0
     /// Bytes that were dropped since the store was opened.
     var droppedByteCount: Int64 = 0
@@ -31,10 +31,10 @@ package final class SpaceKeeper: Sendable {
   private let queue = DispatchQueue(label: "blob-storage.drop-in.space", qos: .utility)
   private let idleSeconds: Double
 
-  /// - Parameter idleSeconds: how long nothing has to be changed before it looks again.
+  /// - Parameter idleSeconds: the time without changes before it checks again.
   package init(idleSeconds: Double = 1) { self.idleSeconds = idleSeconds }
 
-  /// Begins to look after a store that was just opened.
+  /// Begins to watch a store that was just opened.
   package func begin(_ store: BlockingBlobStore) {
     let live = Self.file(store).flatMap { try? String(contentsOf: $0, encoding: .utf8) }.flatMap { Int64($0) }
     let disk = Self.packByteCount(store)
@@ -46,13 +46,13 @@ package final class SpaceKeeper: Sendable {
     changed()
   }
 
-  /// Says that so many bytes were put.
+  /// Records that bytes were put.
   package func put(_ byteCount: Int) {
     state.withLock { $0.diskByteCount += Int64(byteCount) }
     changed()
   }
 
-  /// Reports that another part of the program put something.
+  /// Measures the packs again, after another part of the program has put something.
   package func measure() {
     guard let store = state.withLock({ $0.store }) else { return }
     let disk = Self.packByteCount(store)
@@ -60,24 +60,24 @@ package final class SpaceKeeper: Sendable {
     changed()
   }
 
-  /// Says that versions were dropped.
+  /// Records that versions were dropped.
   package func dropped(_ versions: some Sequence<BlobVersion>) {
     let byteCount = versions.reduce(0) { $0 + $1.byteCount }
     guard byteCount > 0 else { return }
     drop(byteCount)
   }
 
-  /// Says that everything was dropped.
+  /// Records that everything was dropped.
   package func droppedAll() { drop(1 << 50) }
 
-  /// Collects what is due, in the caller's thread, before the store is closed.
+  /// Collects garbage that is due, before the caller closes the store.
   package func end() {
     let isDue = state.withLock { Self.isDue($0, Self.idleByteCountMin) }
     if isDue { queue.sync { collect(Self.idleByteCountMin) } }
     state.withLock { $0.store = nil }
   }
 
-  /// Returns when the collections that were begun before have ended: for tests.
+  /// Waits for the collections that were begun before: for tests.
   package func waitForCollection() { queue.sync {} }
 
   private func drop(_ byteCount: Int64) {
@@ -102,7 +102,7 @@ package final class SpaceKeeper: Sendable {
     if waits { wait(since: state.withLock(\.changeCount)) }
   }
 
-  /// Looks again when nothing was changed for a while. This does not retain the keeper.
+  /// Checks again after a time without changes. Does not retain the keeper.
   private func wait(since changeCount: Int) {
     queue.asyncAfter(deadline: .now() + idleSeconds) { [weak self] in
       guard let self else { return }
@@ -120,7 +120,7 @@ package final class SpaceKeeper: Sendable {
     state.store != nil && state.diskByteCount - state.liveByteCount >= state.liveByteCount + byteCountMin
   }
 
-  /// Collects garbage, if the packs really take so much.
+  /// Collects garbage, if a new measurement confirms that it is due.
   private func collect(_ byteCountMin: Int64) {
     defer { state.withLock { $0.isCollecting = false } }
     guard let store = state.withLock({ $0.store }) else { return }
@@ -138,7 +138,7 @@ package final class SpaceKeeper: Sendable {
     }
     let after = Self.packByteCount(store)
     state.withLock { state in
-      // What was put and dropped meanwhile may be garbage.
+      // Values put and dropped meanwhile may be garbage.
       let changed = state.diskByteCount - putBefore + state.droppedByteCount - droppedBefore
       state.liveByteCount = max(0, after - changed)
       state.diskByteCount = after
@@ -146,14 +146,14 @@ package final class SpaceKeeper: Sendable {
     Self.write(state.withLock(\.liveByteCount), store)
   }
 
-  /// Holds the live byte count between runs of programs.
+  /// The file that keeps the live byte count between runs of programs.
   private static func file(_ store: BlockingBlobStore) -> URL? {
     URL(fileURLWithPath: store.store.information.path).appendingPathComponent("drop-in-live")
   }
 
   private static func write(_ byteCount: Int64, _ store: BlockingBlobStore) {
     guard let url = file(store) else { return }
-    // Advice: without it, the next to open the store collects once too often.
+    // Only advice: without it, the next program that opens the store collects once too often.
     try? Data("\(byteCount)".utf8).write(to: url)
   }
 
@@ -162,7 +162,7 @@ package final class SpaceKeeper: Sendable {
     let manager = FileManager.default
     let names = (try? manager.contentsOfDirectory(atPath: folder)) ?? []
     return names.reduce(0) { sum, name in
-      // A pack that has gone meanwhile takes nothing.
+      // A pack that is gone by now takes nothing.
       let size = (try? manager.attributesOfItem(atPath: folder + "/" + name))?[.size] as? NSNumber
       return sum + (size?.int64Value ?? 0)
     }

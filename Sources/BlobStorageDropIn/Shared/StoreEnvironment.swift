@@ -1,7 +1,7 @@
 import BlobStorage
 
-/// What tests put in place of the system where the stores of the libraries are opened.
+/// The environment that tests set for the stores of the libraries.
 package enum StoreEnvironment {
-  /// For all stores that are first named while it is set; nil is the system.
+  /// Applies to all stores that are first named while it is set; nil is the system.
   @TaskLocal package static var current: Engine.Environment?
 }

@@ -1,13 +1,13 @@
 import BlobStorage
 import Foundation
 
-/// Where in an original's folder the store lies.
+/// Finds the place of the store in an original's folder.
 ///
-/// It is `.blobstore`, unless the original has used that very name: for a file, or for a key. Then it is
-/// `.blobstore-2` and so on. What is a store stays the store, whatever comes to lie in it later.
+/// It is `.blobstore`, unless the original has used that very name for a file or a key. Then it is `.blobstore-2` and
+/// so on. A store stays the store, whatever is added to it later.
 enum StoreLocation {
   private static let name = ".blobstore"
-  /// What lies in a store while it is being made.
+  /// The entries of a store while it is being created.
   private static let namesAtFirst: Set<String> = [
     ".init.lock", "store.new", "store", "packs", "catalog", "leases",
   ]
@@ -26,7 +26,7 @@ enum StoreLocation {
     var isDirectory: ObjCBool = false
     guard FileManager.default.fileExists(atPath: url.path, isDirectory: &isDirectory) else { return false }
     guard isDirectory.boolValue else { return true }
-    // A folder that cannot be listed is no key's folder that could be read: opening the store will say why.
+    // A folder that cannot be listed does not count as a key's folder: opening the store reports the error.
     let names = (try? FileManager.default.contentsOfDirectory(atPath: url.path)) ?? []
     // Another process may have made the store since the caller looked.
     return !namesAtFirst.isSuperset(of: names) && !BlobStore.exists(at: url.path)

@@ -1,11 +1,11 @@
 import Foundation
 
-/// Where the originals keep things by default, as the platform has it.
+/// The folders in which the originals keep data by default on this platform.
 package enum UserFolders {
-  /// The environment to use in place of the process's own: for tests.
+  /// The environment variables to use instead of the process's own: for tests.
   @TaskLocal package static var environment: [String: String]?
 
-  /// The user's Library folder; elsewhere than on Apple's systems `$XDG_DATA_HOME`, or `~/.local/share`.
+  /// The user's Library folder; on systems other than Apple's `$XDG_DATA_HOME`, or `~/.local/share`.
   package static var library: URL {
     #if canImport(Darwin)
       if environment == nil, let url = known(.libraryDirectory) { return url }
@@ -14,8 +14,7 @@ package enum UserFolders {
       ?? home.appendingPathComponent(".local/share", isDirectory: true)
   }
 
-  /// The user's Documents folder; elsewhere than on Apple's systems what `user-dirs.dirs` says, or
-  /// `~/Documents`.
+  /// The user's Documents folder; on systems other than Apple's the one in `user-dirs.dirs`, or `~/Documents`.
   package static var documents: URL {
     #if canImport(Darwin)
       if environment == nil, let url = known(.documentDirectory) { return url }
@@ -24,15 +23,15 @@ package enum UserFolders {
       ?? home.appendingPathComponent("Documents", isDirectory: true)
   }
 
-  /// Where the original finds the Library folder, if that is elsewhere than ``library``: Foundation on Linux knows
-  /// places of its own and does not follow every variable.
+  /// Where the original finds the Library folder, if that is not ``library``: Foundation on Linux has places of its own
+  /// and ignores some variables.
   static var otherLibrary: URL? { other(.libraryDirectory, than: library) }
 
-  /// Where the original finds Documents, if that is elsewhere than ``documents``.
+  /// Where the original finds Documents, if that is not ``documents``.
   static var otherDocuments: URL? { other(.documentDirectory, than: documents) }
 
   private static func other(_ folder: FileManager.SearchPathDirectory, than own: URL) -> URL? {
-    // The originals need the folder that Foundation has no place for to be somewhere: as on Apple's systems.
+    // Where Foundation has no Library folder, the originals need one all the same: as on Apple's systems.
     let library = URL(fileURLWithPath: NSHomeDirectory(), isDirectory: true).appendingPathComponent("Library")
     let known =
       environment == nil ? known(folder) ?? (folder == .libraryDirectory ? library : nil) : originals?[folder]
@@ -40,7 +39,7 @@ package enum UserFolders {
     return url.standardized.path.utf8.elementsEqual(own.standardized.path.utf8) ? nil : url
   }
 
-  /// What Foundation is to say in a test that has an environment of its own.
+  /// Foundation's folders in a test that has an environment of its own.
   @TaskLocal package static var originals: [FileManager.SearchPathDirectory: URL]?
 
   private static var variables: [String: String] { environment ?? ProcessInfo.processInfo.environment }
@@ -53,7 +52,7 @@ package enum UserFolders {
     FileManager.default.urls(for: folder, in: .userDomainMask).first
   }
 
-  /// The XDG specifications have relative paths ignored.
+  /// The XDG specifications require that relative paths are ignored.
   private static func absolute(_ path: String?) -> URL? {
     guard let path, path.hasPrefix("/") else { return nil }
     return URL(fileURLWithPath: path, isDirectory: true)
@@ -63,7 +62,7 @@ package enum UserFolders {
   private static var configuredDocuments: URL? {
     let folder =
       absolute(variables["XDG_CONFIG_HOME"]) ?? home.appendingPathComponent(".config", isDirectory: true)
-    // Nil means that there is nothing readable, which is not an error: the default holds.
+    // Nil means that the file is missing or unreadable, which is not an error: the default holds.
     guard let text = try? String(contentsOf: folder.appendingPathComponent("user-dirs.dirs"), encoding: .utf8)
     else { return nil }
     var found: URL?

@@ -4,7 +4,7 @@ import Foundation
 import Synchronization
 
 extension ObjectStoreCheck {
-  /// All of them.
+  /// All checks.
   package static let all = [
     wholes, ranges, tails, files, missing, replacing, conditional, races, listings, pages, listedAtOnce,
     deleting,

@@ -3,9 +3,9 @@ import BlobStorageSharing
 import Foundation
 import Synchronization
 
-/// One thing that every ``ObjectStore`` does. The same checks run over all of them.
+/// Checks one behaviour that every ``ObjectStore`` has. The same checks run over all of them.
 package struct ObjectStoreCheck: Sendable, CustomStringConvertible {
-  /// What it does, as a sentence.
+  /// The behaviour, as a sentence.
   package let description: String
   private let body: @Sendable (Place) throws -> Void
 
@@ -16,12 +16,12 @@ package struct ObjectStoreCheck: Sendable, CustomStringConvertible {
 
   /// Checks a store, under names below `folder` that no other client uses.
   ///
-  /// - Throws: ``ObjectStoreDifference`` for what it does otherwise.
+  /// - Throws: ``ObjectStoreDifference`` if the store behaves otherwise.
   package func run(on store: any ObjectStore, below folder: String) throws {
     try body(Place(store: store, folder: folder))
   }
 
-  /// A store and the names in it that a check has for itself.
+  /// A store, and a folder of names that only this check uses.
   struct Place: Sendable {
     let store: any ObjectStore
     let folder: String
@@ -37,7 +37,7 @@ package struct ObjectStoreCheck: Sendable, CustomStringConvertible {
       try store.get(self.name(name), range)
     }
 
-    /// All names below a prefix, by as many pages as there are.
+    /// All names below a prefix, from all pages.
     func names(_ prefix: String, after name: String? = nil) throws -> [String] {
       var names: [String] = []
       var last = name.map { self.name($0) }
@@ -52,7 +52,7 @@ package struct ObjectStoreCheck: Sendable, CustomStringConvertible {
   }
 }
 
-/// What a store did instead of what it should have done.
+/// A difference between what a store did and what it should have done.
 package struct ObjectStoreDifference: Error, CustomStringConvertible {
   package let description: String
 }
@@ -65,7 +65,7 @@ extension ObjectStoreCheck.Place {
         "\(what): found \(String("\(found)".prefix(200))), not \(String("\(expected)".prefix(200)))")
   }
 
-  /// Bytes that are nowhere twice.
+  /// Random bytes, the same for each seed.
   func bytes(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
     var generator = SplitMix64(seed: seed)
     return (0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) }

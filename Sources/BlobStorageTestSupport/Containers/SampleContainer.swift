@@ -1,6 +1,6 @@
 /// Containers built by hand, with parts of any bytes.
 package enum SampleContainer {
-  /// A JPEG: EXIF of these bytes, if any, tables, and a picture.
+  /// A JPEG: EXIF with these bytes, if any, tables, and a picture.
   package static func jpeg(exif: [UInt8]?, picture: [UInt8]) -> [UInt8] {
     func marked(_ marker: UInt8, _ bytes: [UInt8]) -> [UInt8] {
       [0xFF, marker] + big(bytes.count + 2, 2) + bytes
@@ -11,10 +11,10 @@ package enum SampleContainer {
     return bytes + jpegScan + picture + [0xFF, 0xD9]
   }
 
-  /// The marker where the picture begins, with what belongs to it.
+  /// The marker before the picture, with its segment.
   package static let jpegScan: [UInt8] = [0xFF, 0xDA, 0, 8, 1, 1, 0, 0, 63, 0]
 
-  /// A PNG: text before and behind, if any, and a picture in parts of at most so many bytes.
+  /// A PNG: optional text before and after a picture, which is in parts of at most `pictureByteCountMax` bytes.
   package static func png(
     text: [UInt8]? = nil, picture: [UInt8], pictureByteCountMax: Int = 8_192, trailer: [UInt8]? = nil
   ) -> [UInt8] {
@@ -32,9 +32,9 @@ package enum SampleContainer {
     return bytes + chunk("IEND", [])
   }
 
-  /// A ZIP of these members, stored as they are, and its directory.
+  /// A ZIP of these members, stored without compression, and its directory.
   ///
-  /// - Parameter hasLongLengths: lengths stand where those from 4 GiB on do.
+  /// - Parameter hasLongLengths: whether lengths are in the fields for 4 GiB and more.
   package static func zip(
     _ members: [(name: String, bytes: [UInt8])], hasLongLengths: Bool = false
   ) -> [UInt8] {
@@ -44,7 +44,7 @@ package enum SampleContainer {
       let lengths =
         hasLongLengths
         ? [UInt8](repeating: 0xFF, count: 8) : little(content.count, 4) + little(content.count, 4)
-      // A field that is not known stands before the one with the lengths.
+      // An unknown field precedes the one with the lengths.
       let extra =
         hasLongLengths
         ? [0x55, 0x54, 1, 0, 7] + [1, 0, 16, 0] + little(content.count, 8) + little(content.count, 8) : []
@@ -59,9 +59,9 @@ package enum SampleContainer {
     return bytes + directory + end + little(directory.count, 4) + little(bytes.count, 4) + [0, 0]
   }
 
-  /// Boxes, behind the one that every MP4 begins with.
+  /// MP4 boxes, after the one that every MP4 begins with.
   ///
-  /// - Parameter hasLongLengths: they are of 8 bytes.
+  /// - Parameter hasLongLengths: whether their lengths take 8 bytes.
   package static func boxes(_ boxes: [(type: String, bytes: [UInt8])], hasLongLengths: Bool = false)
     -> [UInt8]
   {

@@ -7,7 +7,7 @@ import SystemPackage
 // MARK: Records, packs, and the files of a store
 
 extension FuzzTarget {
-  /// Every record and header: the first byte says which.
+  /// Every record and header: the first byte selects one.
   static let records = FuzzTarget("records", seeds: seedsOfRecords) { input in
     var reader = InputReader(input)
     let kind = reader.byte()
@@ -39,7 +39,7 @@ extension FuzzTarget {
           && zip(records, records.dropFirst()).allSatisfy { $0.offset + Int64($0.byteCount) == $1.offset },
         "the entries do not cover the record")
     case 4 where rest.count != 64, 5 where rest.count != 64:
-      // A reader takes 64 bytes, or fewer at the end of a file.
+      // A reader passes 64 bytes, or fewer at the end of a file.
       _ = Fuzzing.decode(rest.prefix(63)) { raw throws(BlobStorageError) in try PackHeader(raw) }
       _ = Fuzzing.decode(rest) { raw throws(BlobStorageError) in try StoreHeader(raw) }
     case 4:
@@ -95,7 +95,7 @@ extension FuzzTarget {
     }
   }
 
-  /// The entries of a commit record with that content; nil if it has none.
+  /// The entries of a commit record with that content; nil if the decoder refuses it.
   private static func commit(_ content: [UInt8], _ flags: UInt8) -> OneOrMore<PackRecord>? {
     let isShort = content.count <= BlobLimits.recordMetaByteCountMax
     let header = RecordHeader(
@@ -109,7 +109,7 @@ extension FuzzTarget {
     }
   }
 
-  /// The bytes with the checksum that 64 of them end with.
+  /// The bytes, ending in a valid checksum if there are 64.
   private static func guarded(_ bytes: [UInt8]) -> [UInt8] {
     guard bytes.count == 64 else { return bytes }
     var writer = ByteWriter(capacity: 64)
@@ -156,18 +156,18 @@ extension FuzzTarget {
     ]
   }
 
-  /// A whole pack, as it is.
+  /// A whole pack of arbitrary bytes.
   static let pack = FuzzTarget("pack", seeds: { packsOfRecords(seedsOfPackRecords()) }) {
     FuzzedPack.scan($0)
   }
 
-  /// Records with right checksums around anything: type, flags, length of the meta, length of the payload, both.
+  /// Records with valid checksums around anything: type, flags, length of the meta, length of the payload, both.
   static let packRecords = FuzzTarget("packRecords", seeds: seedsOfPackRecords) { input in
     for pack in packsOfRecords([input]) { FuzzedPack.scan(pack) }
   }
 
-  /// A footer with right checksums around anything: codec, claimed length and first offset of each block, its fields and
-  /// its digests.
+  /// A footer with valid checksums around anything: codec, claimed length and first offset of each block, its fields
+  /// and its digests.
   static let footer = FuzzTarget("footer", seeds: seedsOfFooters) { input in
     var reader = InputReader(input)
     let recordCount = reader.byte()
@@ -195,7 +195,7 @@ extension FuzzTarget {
     FuzzedPack.scan(bytes + blocks + trailer.encoded())
   }
 
-  /// A block that lists the one record there is, and blocks of anything.
+  /// A block that lists the only record, and blocks of anything.
   private static func seedsOfFooters() -> [[UInt8]] {
     [
       [1, 0, 4, 0, 0, 64, 4, 0, 3, 1, 0, 1, 0, 0], [1, 0, 20, 0, 0, 64, 20, 0] + Array(1...20) + [0, 0],
@@ -209,7 +209,7 @@ extension FuzzTarget {
       var bytes = FuzzedPack.header.encoded()
       while !reader.isEmpty {
         let (type, flags) = (UInt8(reader.byte()), UInt8(reader.byte()))
-        // Type 255 is bytes between the records.
+        // Type 255 means bytes between the records.
         if type == 255 {
           bytes += reader.bytes(Int(flags))
           continue
@@ -259,7 +259,7 @@ extension FuzzTarget {
     return writer.bytes
   }
 
-  /// A living writer's lease.
+  /// The lease of a live writer.
   static let lease = FuzzTarget("lease", seeds: seedsOfLease) { input in
     let disk = SimulatedDisk()
     let path: FilePath = "/leases/0000000000000001.lease"
@@ -275,7 +275,7 @@ extension FuzzTarget {
     }
   }
 
-  /// The catalog's state, beside an empty database: whatever it says, the catalog can be read and written to.
+  /// The catalog's state, beside an empty database: whatever it says, the catalog can be read and written.
   static let state = FuzzTarget(
     "state",
     seeds: {
@@ -334,10 +334,10 @@ extension FuzzTarget {
     return [bytes]
   }
 
-  /// A store whose packs hold any records, each whole: nothing that they claim may be taken for granted.
+  /// A store whose packs hold arbitrary records, each intact: the engine must not trust their claims.
   ///
-  /// The input is a list of records to write; small numbers stand for digests, keys and stamps, so that records refer
-  /// to each other more often than not.
+  /// The input is a list of records to write. Small numbers stand for digests, keys and stamps, so that records often
+  /// refer to each other.
   static let store = FuzzTarget("store", seeds: seedsOfStore) { input in
     let disk = SimulatedDisk()
     let folder = ScratchFolder()
@@ -387,7 +387,7 @@ extension FuzzTarget {
           }
           guard blob.layout.byteCount < 1 << 20 else { return }
           let data = try engine.data(entry.key, version.id)
-          // A blob of several chunks is named by its manifest alone; one of a single chunk is what its name says.
+          // A forged manifest can name any chunks. A blob of a single chunk must match its digest.
           if blob.layout.chunkCount <= 1, let data {
             Fuzzing.require(BlobDigest.of(Array(data)) == version.digest, "\(entry.key) reads as other bytes")
           }
@@ -398,19 +398,19 @@ extension FuzzTarget {
 
   private static func seedsOfStore() -> [[UInt8]] {
     [
-      // Chunks, a manifest of them, a ref of it, one that replaces it, a drop, a second pack.
+      // Chunks, a manifest of them, a ref of it, a ref that replaces that one, a drop, a second pack.
       [
         0, 3, 0, 0, 0, 4, 0, 0, 1, 20, 2, 3, 4, 2, 0, 20, 1, 0, 50, 2, 0, 3, 2, 1, 50, 3, 0, 5, 1, 1, 4, 0, 0,
         5, 0, 0,
       ]
         + [2, 1, 5, 6, 0, 9],
-      // Chunks against each other, in a circle.
+      // Chunks encoded against each other, in a circle.
       [0, 3, 1, 4, 0, 4, 1, 5, 0, 5, 1, 3, 2, 0, 4, 1, 0, 9, 2, 1, 5, 2, 0, 9],
       // Lists of lists.
       [0, 3, 0, 0, 5, 30, 3, 3, 3, 6, 21, 30, 200, 2, 0, 21, 7, 0, 255],
-      // A frame, refs of its members, a chunk against one of them, a sealed pack. It ends odd: recompressed.
+      // A frame, refs of its members, a chunk against one of them, a sealed pack. The last byte is odd: recompress.
       [8, 0, 3, 3, 5, 9, 2, 0, 5, 9, 0, 18, 2, 1, 9, 8, 0, 10, 0, 4, 1, 3, 2, 2, 4, 7, 0, 5, 4, 0, 1],
-      // Frames that lie: of other lengths, cut, longer than they say, of an unknown codec.
+      // Frames with false claims: other lengths, cut, longer than they say, of an unknown codec.
       [8, 1, 2, 4, 6, 2, 0, 4, 3, 0, 9, 8, 2, 2, 7, 8, 2, 1, 7, 4, 0, 9]
         + [8, 3, 2, 9, 10, 2, 2, 9, 5, 0, 9, 8, 4, 2, 11, 12, 2, 3, 12, 6, 0, 9, 4, 0, 2],
     ]

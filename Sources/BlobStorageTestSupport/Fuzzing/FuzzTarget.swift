@@ -3,15 +3,14 @@ import BlobStorageReports
 import BlobStorageTransfer
 import Foundation
 
-/// A decoder that is given bytes from anywhere: it refuses them by one of a few codes, or takes them, and nothing else.
+/// A decoder of arbitrary bytes: it must accept them, or refuse them with one of a few codes, and nothing else.
 ///
-/// To add one: make a `static let` of it, and name it in ``all``. The daily tests then run it on
-/// its seeds, on what is in `Fixtures/fuzz` under its name and on seeded changes of both; `tools/fuzz` runs it with
-/// libFuzzer for as long as one likes.
+/// To add one, make a `static let` of it and name it in ``all``. The daily tests then run it on its seeds, on the files
+/// in `Fixtures/fuzz` under its name, and on seeded changes of both. `tools/fuzz` runs it with libFuzzer for any time.
 public struct FuzzTarget: Sendable {
-  /// What it is called on the command line, and its folder in `Fixtures/fuzz`.
+  /// Its name on the command line, and the name of its folder in `Fixtures/fuzz`.
   public let name: String
-  /// Inputs to begin with, that reach what it is about.
+  /// Initial inputs that reach the code in question.
   public let seeds: @Sendable () -> [[UInt8]]
   private let body: @Sendable ([UInt8]) -> Void
 
@@ -23,24 +22,24 @@ public struct FuzzTarget: Sendable {
     self.body = body
   }
 
-  /// Runs the decoder; returns unless it is wrong.
+  /// Runs the decoder; stops the process if the decoder is wrong.
   public func run(_ bytes: [UInt8]) { body(bytes) }
 
-  /// All of them.
+  /// All targets.
   public static let all: [FuzzTarget] = [
     .records, .texts, .patterns, .codec, .encoding, .pack, .packRecords, .footer, .lease, .state, .store,
     .parts,
   ]
 }
 
-/// What targets have in common.
+/// Functions that targets share.
 enum Fuzzing {
-  /// What a decoder may say to bytes from anywhere.
+  /// The codes by which a decoder may refuse arbitrary bytes.
   static let refusals: Set<BlobStorageError.Code> = [
     .corrupted, .unsupportedFormat, .notAStore, .limitExceeded,
   ]
 
-  /// The value, or nil for bytes that were refused.
+  /// The value; nil if the bytes were refused.
   @discardableResult
   static func attempt<T>(
     also allowed: Set<BlobStorageError.Code> = [], _ body: () throws(BlobStorageError) -> T
@@ -54,7 +53,7 @@ enum Fuzzing {
   /// Stops the process, so that the fuzzer notices.
   static func require(_ condition: Bool, _ message: @autoclosure () -> String) {
     guard !condition else { return }
-    // Release builds do not say it.
+    // Release builds do not print the message.
     FileHandle.standardError.write(Data("Fatal error: \(message())\n".utf8))
     preconditionFailure()
   }
@@ -67,7 +66,7 @@ enum Fuzzing {
   }
 }
 
-/// Takes numbers and bytes off an input; zeros once it is used up.
+/// Reads numbers and bytes from an input; zeros after its end.
 struct InputReader {
   private var rest: ArraySlice<UInt8>
 
@@ -96,7 +95,7 @@ struct InputReader {
 // MARK: Texts, codecs and containers
 
 extension FuzzTarget {
-  /// Names that are read from text: digests, versions, packs, numbers, keys.
+  /// Values that are parsed from text: digests, versions, packs, numbers, keys.
   static let texts = FuzzTarget(
     "texts",
     seeds: {
@@ -161,7 +160,7 @@ extension FuzzTarget {
     Fuzzing.require(isOfPath || ShellPattern(String(quoted)).matches(text), "quoted \(text)")
   }
 
-  /// Stored bytes of any codec, with and without a base: a head of four bytes says which, and how long the plain ones.
+  /// Stored bytes of any codec, with and without a base. A head of five bytes selects them and the plain length.
   static let codec = FuzzTarget("codec", seeds: seedsOfCodec) { input in
     var reader = InputReader(input)
     let kind = CodecKind.allCases[reader.byte() % CodecKind.allCases.count]
@@ -169,7 +168,7 @@ extension FuzzTarget {
     let count = reader.short() << (reader.byte() % 5)
     let base = Array("a base that both sides have, and that is repeated; ".utf8) + FuzzedPack.storeID
     let stored = reader.all()
-    // A wall behind the output shows an overrun.
+    // A wall after the output shows an overrun.
     var output = [UInt8](repeating: 0xA5, count: count + 32)
     output.withUnsafeMutableBytes { output in
       let bytes = base.span.bytes
@@ -183,7 +182,7 @@ extension FuzzTarget {
     Fuzzing.require(output[count...].allSatisfy { $0 == 0xA5 }, "the decoder wrote past its output")
   }
 
-  /// Plain bytes through each codec and back, alone and against a base.
+  /// Encodes plain bytes by each codec and decodes them, alone and against a base.
   static let encoding = FuzzTarget(
     "encoding",
     seeds: { [[1, 2, 3], Array("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".utf8), [0, 0xff, 0xd8, 0xff]] }
@@ -226,11 +225,11 @@ extension FuzzTarget {
     return seeds
   }
 
-  /// Containers whose headers say anything: cut the same way however they are handed over, with nothing lost.
+  /// Containers with arbitrary headers: the chunks do not depend on how the bytes arrive, and nothing is lost.
   static let parts = FuzzTarget("parts", seeds: seedsOfParts) { input in
     var reader = InputReader(input)
     let stride = 1 + reader.short() % 3_000
-    // Short blobs are not looked into, so all are made long enough.
+    // The chunker does not parse short blobs, so all are made long enough.
     let bytes = reader.all() + [UInt8](repeating: 0, count: 1_100)
     let sizes = Fuzzing.attempt { () throws(BlobStorageError) in try ChunkSizes(average: 1_024) } ?? .standard
     let whole = chunks(of: bytes, sizes, stride: bytes.count)
@@ -243,7 +242,7 @@ extension FuzzTarget {
     Fuzzing.require(parts == whole, "\(parts) in strides of \(stride), \(whole) at once")
   }
 
-  /// How long the chunks are when so many bytes come at a time.
+  /// The lengths of the chunks if `stride` bytes come at a time.
   private static func chunks(of bytes: [UInt8], _ sizes: ChunkSizes, stride: Int) -> [Int] {
     var chunker = BlobChunker(sizes: sizes)
     var lengths: [Int] = []

@@ -1,12 +1,12 @@
 import BlobStorage
 
-/// The pack that fuzzed bytes are taken for.
+/// The pack around fuzzed bytes.
 enum FuzzedPack {
   static let name = PackName(writer: 0x0102_0304_0506_0708, sequence: 1)
   static let storeID = Array(UInt8(0)..<16)
   static let header = PackHeader(name: name, storeID: storeID, digestAlgorithm: .blake3, created: 1 << 40)
 
-  /// Any meta and payload as a record that is whole at its place.
+  /// A record with any meta and payload, and valid checksums for its place.
   static func record(type: UInt8, flags: UInt8, meta: [UInt8], payload: [UInt8], at offset: Int64) -> [UInt8]
   {
     var header = RecordHeader(
@@ -22,7 +22,7 @@ enum FuzzedPack {
     return bytes
   }
 
-  /// Reads the pack in every way.
+  /// Scans the pack with and without its payloads.
   static func scan(_ bytes: [UInt8]) {
     let file = MemoryFile(bytes)
     let codecs = CodecPool()

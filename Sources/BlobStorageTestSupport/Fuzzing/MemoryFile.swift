@@ -3,7 +3,7 @@ import Dispatch
 import Synchronization
 import SystemPackage
 
-/// A file that is an array; for one process, so that its lock is always to be had.
+/// A read-only file in an array. It is for one process, so that its lock is always free.
 package final class MemoryFile: File {
   package let path: FilePath = "/memory"
   private let bytes: [UInt8]

@@ -2,7 +2,7 @@ import BlobStorage
 import Logging
 import SystemPackage
 
-/// A real folder, in memory where the system offers that, because LMDB wants one.
+/// A real folder, in memory where the system offers that, because LMDB needs one.
 struct ScratchFolder {
   let path: FilePath
 

@@ -1,7 +1,7 @@
 import BlobStorage
 import SystemPackage
 
-/// What a fuzzed store is made of.
+/// Writes the packs of a fuzzed store.
 struct StorePlan {
   static let contents: [[UInt8]] = (0..<16).map { index in
     Array(String(repeating: "content \(index) ", count: index * 12).utf8)
@@ -14,7 +14,7 @@ struct StorePlan {
 
   init(disk: SimulatedDisk) { self.disk = disk }
 
-  /// Numbers below 16 name contents, others what a list or manifest was called.
+  /// The digest of a number: below 16, that of a content; otherwise, that of a list or manifest with this number.
   private func digest(_ number: Int) -> BlobDigest {
     if let list = lists[number] { return BlobDigest.of(list) }
     return BlobDigest.of(number < 16 ? Self.contents[number] : [UInt8(number & 255)])
@@ -62,7 +62,7 @@ struct StorePlan {
       case 6: try writeManifestOfLists(&reader)
       case 8: try writeFrame(&reader)
       default:
-        // A chunk that is not what its digest says.
+        // A chunk that may not match its digest.
         let content = Self.contents[reader.byte() % 16]
         let digest = digest(reader.byte())
         guard !content.isEmpty else { continue }
@@ -114,7 +114,7 @@ struct StorePlan {
       stored)
   }
 
-  /// Contents in a frame, which may be another than it says.
+  /// Writes contents in a frame, whose record may make false claims.
   private func writeFrame(_ reader: inout InputReader) throws(BlobStorageError) {
     let lie = reader.byte() % 8
     var members: [FrameRecord.Member] = []
@@ -140,7 +140,7 @@ struct StorePlan {
     default: break
     }
     guard let stored, let writer else { return }
-    // A writer that lies more would only write what no reader takes for a frame.
+    // More false claims would only make a frame that no reader accepts.
     _ = try writer.append(FrameRecord(codecNumber: codec, members: members), payload: stored.span.bytes)
   }
 

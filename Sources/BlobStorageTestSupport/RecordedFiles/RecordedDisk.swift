@@ -1,13 +1,13 @@
 import BlobStorage
 import SystemPackage
 
-/// The medium at any moment of what ``RecordedFiles`` recorded: played again, event by event, on a simulated disk.
+/// The medium at any moment of what ``RecordedFiles`` recorded: replays the events on a simulated disk.
 ///
-/// A sync makes durable what had ended before it began. What was not synced when a sync failed stays uncertain for good.
+/// A sync makes durable what had ended before it began. What a failed sync left unsynced stays uncertain for good.
 package struct RecordedDisk {
   private struct Sync {
     var directory: DiskImage.NodeNumber?
-    /// The changes that it is responsible for.
+    /// The changes that it makes durable.
     var changes: Set<Int>
     var file: DiskImage.NodeNumber?
   }
@@ -16,12 +16,12 @@ package struct RecordedDisk {
   private let prefixCount: Int
   private var image = DiskImage()
   private var nodes: [Int: DiskImage.NodeNumber] = [:]
-  /// Changes of bytes that are under way, by call.
+  /// Changes of bytes that have not ended, by call.
   private var open: [Int: Int] = [:]
-  /// Changes that no sync to come is responsible for.
+  /// Changes that no sync makes durable: those that have not ended, and those of failed syncs.
   private var uncertain: Set<Int> = []
   private var syncs: [Int: Sync] = [:]
-  /// How many events have happened.
+  /// The number of events played.
   package private(set) var moment = 0
 
   /// The disk before the first event. The recorder's root is `/`.
@@ -32,16 +32,16 @@ package struct RecordedDisk {
 
   package var momentCount: Int { events.count }
 
-  /// Whether the next event ends a sync: a moment at which much is uncertain.
+  /// Whether the next event ends a sync: then much is uncertain.
   package var isBeforeEndOfSync: Bool {
     guard moment < events.count, case .ended(let call) = events[moment] else { return false }
     return syncs[call] != nil
   }
 
-  /// What stands on the disk at this moment, and what a power cut may undo.
+  /// The disk at this moment, with the changes that a power cut may undo.
   package var disk: SimulatedDisk { SimulatedDisk(image) }
 
-  /// Plays the events up to that moment, which must not be past.
+  /// Plays the events up to that moment, which must not be earlier than the current one.
   package mutating func advance(to moment: Int) throws {
     precondition(self.moment...events.count ~= moment)
     while self.moment < moment {
@@ -84,7 +84,7 @@ package struct RecordedDisk {
         directory: try image.find(inside(path)), changes: Set(image.nameChanges.map(\.number)))
     case .ended(let call): end(call)
     case .failed(let call):
-      // Any part of a write that failed may be in the file.
+      // A failed write may have changed any part of the file.
       if open[call] != nil { end(call) }
       if let sync = syncs.removeValue(forKey: call), let file = sync.file {
         uncertain.formUnion(image.nodes[file]?.pending.map(\.number) ?? [])

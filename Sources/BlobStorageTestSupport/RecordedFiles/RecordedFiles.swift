@@ -2,13 +2,13 @@ import BlobStorage
 import Synchronization
 import SystemPackage
 
-/// The system's files below one folder, with a log of all that changes them: for trials with real threads.
+/// The system's files below one folder, with a log of all calls that change them: for tests with real threads.
 ///
-/// Writes and syncs run beside each other as the threads make them. The log holds their beginnings and their ends, so
-/// ``RecordedDisk`` knows what each sync was responsible for: the writes that had ended before it began. Calls that
-/// change names happen one at a time.
+/// Writes and syncs run side by side, as the threads make them. The log holds their beginnings and their ends, so that
+/// ``RecordedDisk`` knows what each sync makes durable: the writes that had ended before it began. Calls that change
+/// names happen one at a time.
 package final class RecordedFiles: ForwardingFiles {
-  /// Called before each call that changes something; what it throws is the call's failure, and nothing happens.
+  /// Called before each call that changes something. If it throws, the call fails with that error and does nothing.
   package typealias Hook = @Sendable (CallKind, FilePath) throws(BlobStorageError) -> Void
 
   enum Event: Sendable {
@@ -35,18 +35,18 @@ package final class RecordedFiles: ForwardingFiles {
   package let root: FilePath
   package let system = SystemFiles()
   private let log = Mutex(Log())
-  /// How many syncs of a file have failed, by its number.
+  /// The number of failed syncs of each file, by the file's number.
   private let failedSyncs = Mutex<[Int: Int]>([:])
-  /// Files by path.
+  /// The numbers of files, by path.
   private let names = Mutex<(files: [String: Int], next: Int)>(([:], 1))
 
   /// - Parameter root: an existing folder that nothing else changes.
   package init(root: FilePath) { self.root = root }
 
-  /// Sets what is called before each call that changes something.
+  /// Sets the hook for each call that changes something.
   package func beforeMutations(_ hook: Hook?) { log.withLock { $0.hook = hook } }
 
-  /// How many events there are so far: a moment of the log.
+  /// The number of events so far: a moment of the log.
   package var moment: Int { log.withLock { $0.events.count } }
 
   var events: [Event] { log.withLock { $0.events } }
@@ -134,10 +134,10 @@ package final class RecordedFiles: ForwardingFiles {
     record(.ended(call: call))
   }
 
-  /// Runs a sync that may fail. As on Linux since 4.17 (errseq_t), each file that was open learns once of a
-  /// failure, whichever of them asked for the sync. A file that is opened afterwards does not learn of it.
+  /// Runs a sync that may fail. As on Linux since 4.17 (errseq_t), each file that is open at a failure reports it once,
+  /// whichever of them made the sync. A file that is opened afterwards does not report it.
   ///
-  /// - Parameter seen: how many failures the open file knows of.
+  /// - Parameter seen: how many failures the open file has reported.
   fileprivate func synchronizing(
     _ number: Int, _ seen: borrowing Mutex<Int>, _ body: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {

@@ -1,11 +1,10 @@
 import BlobStorage
 import SystemPackage
 
-/// The content of a simulated disk: nodes with a live and a durable side, and what lies between the two.
+/// The content of a simulated disk: nodes with a live and a durable side, and the changes between the two.
 ///
-/// A node's `live` side is what processes see. Its `durable` side changes only when pending changes are synced
-/// into it, in the order in which they were made. What was lost by a failed sync is in neither list: it stays
-/// live and never becomes durable.
+/// A node's `live` side is what processes see. Its `durable` side changes only when pending changes are synced into it,
+/// in their order. A change that a failed sync lost stays live and never becomes durable.
 struct DiskImage {
   typealias NodeNumber = Int
 
@@ -31,17 +30,17 @@ struct DiskImage {
     var kind: Kind
   }
 
-  /// One unsynced change of names: all of its parts come to pass or none, as on a journaling file system.
+  /// One unsynced change of names: all of its parts happen or none, as on a journaling file system.
   struct NameChange {
     struct Part {
       var directory: NodeNumber
       var name: String
-      /// What the name means afterwards; nil when it is gone.
+      /// The node of the name afterwards; nil if the name is gone.
       var node: NodeNumber?
     }
     var number: Int
     var parts: [Part]
-    /// Folders that must still be synced before it is certain.
+    /// Folders that must still be synced before the change is durable.
     var unsynced: Set<NodeNumber>
     var description: String
   }
@@ -52,9 +51,9 @@ struct DiskImage {
   var nameChanges: [NameChange] = []
   var nextChange = 1
 
-  /// The components from the root on.
+  /// The components of a path, from the root.
   static func components(_ path: FilePath) -> [String] {
-    // Not by FilePath's own view of them: in a debug build that takes most of a test's time.
+    // Avoids FilePath's own components: in a debug build they take most of a test's time.
     var names: [String] = []
     for name in path.string.split(separator: "/") where name != "." {
       if name == ".." { _ = names.popLast() } else { names.append(String(name)) }
@@ -74,7 +73,7 @@ struct DiskImage {
     return node
   }
 
-  /// The folder that the path's last name is in, and that name.
+  /// The folder of the path's last name, and that name.
   func findParent(_ path: FilePath) throws(SimulatedErrno) -> (directory: NodeNumber, name: String) {
     var components = Self.components(path)
     guard let name = components.popLast() else { throw .init(.resourceBusy) }
@@ -97,9 +96,9 @@ struct DiskImage {
         description: description))
   }
 
-  /// Makes the folder's names durable, as far as no other folder has a part in them.
+  /// Makes the folder's names durable, except changes that other folders still have to sync.
   ///
-  /// - Parameter numbers: the changes that the sync is responsible for; nil for all.
+  /// - Parameter numbers: the changes that the sync covers; nil for all.
   mutating func syncNames(of directory: NodeNumber, _ numbers: Set<Int>? = nil) {
     for index in nameChanges.indices where numbers?.contains(nameChanges[index].number) ?? true {
       nameChanges[index].unsynced.remove(directory)
@@ -122,7 +121,7 @@ struct DiskImage {
 
   /// Makes a file's bytes durable.
   ///
-  /// - Parameter numbers: the changes that the sync is responsible for; nil for all.
+  /// - Parameter numbers: the changes that the sync covers; nil for all.
   mutating func syncData(of number: NodeNumber, _ numbers: Set<Int>? = nil) {
     guard var node = nodes.removeValue(forKey: number) else { return }
     let isSynced = { (change: DataChange) in numbers?.contains(change.number) ?? true }
@@ -131,7 +130,7 @@ struct DiskImage {
     nodes[number] = node
   }
 
-  /// A sync failed: the system takes the pages as written from now on, though they never were.
+  /// Simulates a failed sync: the system takes the pages as written from now on, though they never were.
   mutating func loseData(of number: NodeNumber) { nodes[number]?.pending = [] }
 
   static func apply(_ kind: DataChange.Kind, to bytes: inout [UInt8]) {
@@ -171,7 +170,7 @@ struct DiskImage {
   }
 }
 
-/// A failed simulated call, before it knows its path.
+/// The error of a simulated call, before the path is known.
 struct SimulatedErrno: Error {
   var errno: Int32
   init(_ errno: Errno) { self.errno = errno.rawValue }

@@ -5,9 +5,9 @@ import SystemPackage
 package enum CallKind: String, Sendable, Hashable, CaseIterable {
   case open, create, statusOfPath, list, createDirectory, rename, remove, removeDirectory, syncDirectory
   case read, write, synchronize, truncate, allocate, status, lock, unlock
-  /// Of a word of shared memory.
+  /// On a word of shared memory.
   case load, store
-  /// Of what processes do between them besides: a lock of the catalog or of bytes of the live table.
+  /// Another step of a process: a lock of the catalog, or of bytes of the live table.
   case step
 
   /// Whether the call can change the disk, or what other processes see.
@@ -25,9 +25,9 @@ package enum CallKind: String, Sendable, Hashable, CaseIterable {
 
 /// One call that was made.
 package struct CallRecord: Sendable, CustomStringConvertible {
-  /// Counted over all calls on the disk, from 1.
+  /// Its number among all calls on the disk, from 1.
   package let number: Int
-  /// Counted over the mutating calls on the disk, from 1; nil for the others.
+  /// Its number among the mutating calls on the disk, from 1; nil for the others.
   package let mutationNumber: Int?
   /// The number of the process that made it.
   package let process: Int
@@ -38,15 +38,15 @@ package struct CallRecord: Sendable, CustomStringConvertible {
   package var description: String { "#\(number) process \(process): \(kind.rawValue) \(detail)" }
 }
 
-/// A failure that a simulated disk shall have.
+/// A planned failure of a simulated disk.
 package struct Fault: Sendable {
   /// The kind of call that fails; nil for any.
   package var kind: CallKind?
   /// Which of these calls fails, counted from 1 at the moment the fault is planned.
   package var count: Int
-  /// What it fails with.
+  /// The error of the call.
   package var errno: Errno
-  /// Bytes of a failing write that land all the same.
+  /// Bytes of a failing write that are written nevertheless.
   package var landingByteCount: Int
   /// Whether all later calls of the kind fail too.
   package var isPermanent: Bool
@@ -70,6 +70,6 @@ extension BlobStorageError.Code {
 }
 
 extension BlobStorageError {
-  /// What a hook throws to kill the calling process before the call.
+  /// The error by which a hook kills the calling process before the call.
   package static let simulatedStop = Self(.simulatedStop, "the simulated process was stopped")
 }

@@ -4,21 +4,21 @@ import SystemPackage
 
 /// A change that a power cut may undo.
 package struct PendingChange: Sendable, CustomStringConvertible {
-  /// Counted over all changes of the disk; later changes have higher numbers.
+  /// Its number among all changes of the disk; later changes have higher numbers.
   package let number: Int
   /// Bytes of a write; 0 for any other change.
   package let byteCount: Int
   package let description: String
 }
 
-/// What a power cut makes of one change.
+/// The effect of a power cut on one change.
 package enum PowerCutFate: Sendable, Hashable {
   case whole
   case dropped
-  /// Of a write, the first bytes. Any other change is dropped.
+  /// Keeps the first bytes of a write. Drops any other change.
   case prefix(byteCount: Int)
-  /// Of a write, the 512-byte sectors of the file whose bit is set; sector n of the write counts by bit n % 64.
-  /// The file is as long as if all had landed. Any other change is dropped.
+  /// Keeps the 512-byte sectors of a write whose bit is set; bit n % 64 stands for sector n of the write. The file is
+  /// as long as if all were kept. Drops any other change.
   case sectors(mask: UInt64)
 }
 
@@ -26,21 +26,21 @@ extension SimulatedDisk {
   /// The changes that a power cut now may undo, oldest first.
   package var pendingChanges: [PendingChange] { state.withLock { $0.image.pendingChanges } }
 
-  /// The disk after a power cut, with every change that was not synced dropped.
+  /// The disk after a power cut that drops every unsynced change.
   package func powerCut() -> SimulatedDisk { powerCut(keeping: []) }
 
-  /// The disk after a power cut that let these changes through, in this order, and no others.
+  /// The disk after a power cut that keeps these changes, in this order, and no others.
   ///
-  /// Changes of names keep their own order among each other, whatever is asked for.
+  /// Changes of names always keep their own order among each other.
   package func powerCut(keeping kept: [(number: Int, fate: PowerCutFate)]) -> SimulatedDisk {
     SimulatedDisk(state.withLock { $0.image.afterPowerCut(keeping: kept) })
   }
 
-  /// The disk after a power cut, with a fate for every unsynced change, and an order, that the seed decides.
+  /// The disk after a power cut in which the seed decides the fate and the order of all unsynced changes.
   package func powerCut(seed: UInt64) -> SimulatedDisk {
     var generator = SplitMix64(seed: seed)
     var kept: [(number: Int, fate: PowerCutFate)] = []
-    // Some cuts lose nearly all, some nearly nothing: a middling chance alone would seldom do either.
+    // Some cuts lose nearly all, some nearly nothing: one middling probability would seldom do either.
     let percentLost = [5, 30, 60, 95].randomElement(using: &generator) ?? 30
     for change in pendingChanges {
       let isLost = Int.random(in: 0..<100, using: &generator) < percentLost

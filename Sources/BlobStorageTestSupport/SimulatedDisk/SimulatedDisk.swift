@@ -5,24 +5,24 @@ import SystemPackage
 
 /// A disk in memory that can lose power, fill up and fail.
 ///
-/// It has two images. The *live* one is what processes see. The *durable* one is what a power cut leaves: a
-/// file's bytes and length get there by `synchronize`, a name by `syncDirectory` of its folder. It is stricter
-/// than common file systems, as POSIX allows: syncing a new file does not make its name durable.
+/// It has two images. Processes see the *live* one. A power cut leaves the *durable* one: `synchronize` puts a file's
+/// bytes and length there, and `syncDirectory` the names of a folder. It is stricter than common file systems, as POSIX
+/// allows: syncing a new file does not make its name durable.
 ///
-/// The disk is a ``FileSystem`` itself, for tests with one process; ``process()`` gives more, each with its own
-/// locks and its own death. Paths begin at `/`; there are no symbolic links. Calls are safe from any thread.
+/// The disk is a ``FileSystem`` itself, for tests with one process. ``process()`` makes more, each with its own locks
+/// and lifetime. Paths begin at `/`; there are no symbolic links. Calls are safe from any thread.
 package final class SimulatedDisk: FileSystem {
-  /// Called before every mutating call, outside the disk's own lock; throwing
-  /// ``BlobStorage/BlobStorageError/simulatedStop`` kills the calling process, which is how a test cuts at each
-  /// call in turn.
+  /// Called before every mutating call, outside the disk's own lock. A hook that throws
+  /// ``BlobStorage/BlobStorageError/simulatedStop`` kills the calling process, so that a test can cut at each call in
+  /// turn.
   package typealias Hook = @Sendable (CallRecord) throws(BlobStorageError) -> Void
 
   struct Handle {
     var node: DiskImage.NodeNumber
     var process: Int
     var isWritable: Bool
-    /// A sync of the file failed since it was opened and this handle has not been told yet: it will be once, as on
-    /// Linux since 4.13.
+    /// The error of a sync of the file that failed since it was opened. This handle reports it once, as on Linux since
+    /// 4.13.
     var lostData: Errno?
   }
 
@@ -30,7 +30,7 @@ package final class SimulatedDisk: FileSystem {
     var image = DiskImage()
     var handles: [Int: Handle] = [:]
     var nextHandle = 1
-    /// Who holds a node's lock, by handle.
+    /// The locks on each node, by the handles that hold them.
     var locks: [DiskImage.NodeNumber: [Int: LockKind]] = [:]
     var waiters: [DispatchSemaphore] = []
     var aliveProcesses: Set<Int> = [0]
@@ -48,7 +48,7 @@ package final class SimulatedDisk: FileSystem {
   }
 
   let state: Mutex<State>
-  /// Calls that the log keeps: the last ones.
+  /// The number of last calls that the log keeps.
   fileprivate static let callLogCountMax = 20_000
 
   /// An empty disk.
@@ -60,7 +60,7 @@ package final class SimulatedDisk: FileSystem {
     self.state = Mutex(state)
   }
 
-  /// The same disk once more, with what is not synced, and without processes.
+  /// A copy of the disk with its unsynced changes, and without processes.
   package func copy() -> SimulatedDisk { SimulatedDisk(state.withLock { $0.image }) }
 
   // MARK: Processes
@@ -75,8 +75,8 @@ package final class SimulatedDisk: FileSystem {
     }
   }
 
-  /// Every process dies: their locks and open files are gone, what they wrote stays. The disk itself can be used
-  /// again at once, as a new process.
+  /// Kills every process: their locks and open files are gone, and their writes stay. The disk itself can be used again
+  /// at once, as a new process.
   package func crash() {
     state.withLock { state in
       for process in state.aliveProcesses { state.kill(process) }
@@ -88,10 +88,10 @@ package final class SimulatedDisk: FileSystem {
 
   // MARK: Faults
 
-  /// Adds a failure to come.
+  /// Plans a failure.
   package func plan(_ fault: Fault) { state.withLock { $0.faults.append(fault) } }
 
-  /// Forgets all failures to come, the hook and the limit: the disk is sound again.
+  /// Removes all planned failures, the hooks and the limit.
   package func heal() {
     state.withLock { state in
       state.faults = []
@@ -102,22 +102,22 @@ package final class SimulatedDisk: FileSystem {
     }
   }
 
-  /// Sets the limit of all files' bytes together; writes beyond land in part and fail with `ENOSPC`.
+  /// Limits the bytes of all files together; a write beyond the limit lands in part and fails with `ENOSPC`.
   package func limit(byteCount: Int?) { state.withLock { $0.byteCountMax = byteCount } }
 
-  /// Sets what is called before every mutating call.
+  /// Sets the hook that runs before every mutating call.
   package func beforeMutations(_ hook: Hook?) { state.withLock { $0.hook = hook } }
 
-  /// Sets what is called after every mutating call that succeeded, before its caller learns of it.
+  /// Sets the hook that runs after every successful mutating call, before the caller gets its result.
   package func afterMutations(_ hook: Hook?) { state.withLock { $0.afterHook = hook } }
 
-  /// Sets what is called before every call, those that change nothing included.
+  /// Sets the hook that runs before every call, even one that changes nothing.
   package func beforeCalls(_ hook: Hook?) { state.withLock { $0.callHook = hook } }
 
-  /// Has every call of every process wait for its turn.
+  /// Makes every call of every process wait for its turn.
   package func schedule(by scheduler: Scheduler?) { state.withLock { $0.scheduler = scheduler } }
 
-  /// Kills the process that is about to make the `number`-th mutating call, counted from the disk's beginning.
+  /// Kills the process that is about to make the `number`-th mutating call, counted over the disk's lifetime.
   package func stop(beforeMutation number: Int) {
     beforeMutations { (call) throws(BlobStorageError) in
       if call.mutationNumber == number { throw .simulatedStop }
@@ -126,21 +126,21 @@ package final class SimulatedDisk: FileSystem {
 
   /// The last calls, for messages.
   package var calls: [CallRecord] { state.withLock { $0.calls } }
-  /// How many mutating calls there were.
+  /// The number of mutating calls.
   package var mutationCount: Int { state.withLock { $0.mutationCount } }
-  /// How many calls there were.
+  /// The number of calls.
   package var callCount: Int { state.withLock { $0.callCount } }
 
   // MARK: The one way of every call
 
-  /// Counts and logs a call, lets the hook and the faults have their say, then does it.
+  /// Counts and logs a call, runs the hooks, then fails with a planned fault or performs the call.
   func perform<Value: Sendable>(
     _ kind: CallKind, _ process: Int, _ path: FilePath, _ detail: String = "",
     onFault: (inout State, Fault) -> Void = { _, _ in },
     _ body: (inout State) throws(SimulatedErrno) -> Value
   ) throws(BlobStorageError) -> Value {
     let record = CallDescription(kind: kind, process: process, detail: "\(path.string) \(detail)")
-    // A dead process ends before any other has a turn.
+    // A dead process fails without waiting for a turn.
     let scheduler = state.withLock { $0.aliveProcesses.contains(process) ? $0.scheduler : nil }
     scheduler?.waitForTurn()
     let (call, fault, hooks) = try state.withLock { (state) throws(BlobStorageError) in
@@ -194,7 +194,7 @@ extension SimulatedDisk.State {
     return record
   }
 
-  /// Counts the call against all planned faults; the first that is due strikes.
+  /// Counts the call against all planned faults, and returns the first that is due.
   fileprivate mutating func consumeFault(_ kind: CallKind) -> Fault? {
     var due: Fault?
     for index in faults.indices where faults[index].kind == nil || faults[index].kind == kind {
@@ -226,7 +226,7 @@ extension SimulatedDisk.State {
     scheduler?.wake()
   }
 
-  /// A time that moves with every mutating call, so that runs can be repeated.
+  /// A time that advances with every mutating call, so that runs can be repeated.
   var now: FileTime { FileTime(seconds: 1_000_000 + Int64(mutationCount), nanoseconds: 0) }
 
   /// Bytes that can still be written.

@@ -96,7 +96,7 @@ package final class SimulatedFile: File {
     }
   }
 
-  /// What is not synced may be on the medium at any time in any case.
+  /// Does nothing: unsynced bytes may reach the medium at any time anyway.
   package func beginWriteback(from offset: Int64, byteCount: Int64) {}
 
   package func truncate(to byteCount: Int64) throws(BlobStorageError) {
@@ -119,7 +119,7 @@ package final class SimulatedFile: File {
     }
   }
 
-  /// Like a file system that cannot reserve.
+  /// Behaves like a file system that cannot reserve.
   package func reserve(byteCount: Int64) throws(BlobStorageError) {
     precondition(byteCount >= 0)
     try call(.allocate, "\(byteCount) kept length") { (_, opened) throws(SimulatedErrno) in
@@ -136,7 +136,7 @@ package final class SimulatedFile: File {
     while true {
       let waiter = DispatchSemaphore(value: 0)
       let isHeld = try call(.lock, "\(kind)") { (state, opened) throws(SimulatedErrno) in
-        // Like flock: asking for the other kind gives up the kind that is held, even when the answer is no.
+        // Like flock: a request for the other kind gives up the kind that is held, even if it is refused.
         var holders = state.locks[opened.node, default: [:]]
         if holders[handle] == kind { return true }
         let gaveUp = holders.removeValue(forKey: handle) != nil

@@ -2,19 +2,19 @@ import BlobStorage
 import Synchronization
 import SystemPackage
 
-/// One process's view of a simulated disk: its locks and open files are its own and die with it.
+/// One process's view of a simulated disk. Its locks and open files are its own and end with it.
 package struct SimulatedProcess: FileSystem {
   package let disk: SimulatedDisk
-  /// As it stands in the log of calls.
+  /// Its number in the log of calls.
   package let number: Int
 
-  /// Ends the process: locks are free, and all its later calls throw code `simulatedStop`.
+  /// Ends the process: frees its locks, and makes all its later calls throw code `simulatedStop`.
   package func kill() { disk.state.withLock { $0.kill(number) } }
 
-  /// Whether it can still do anything.
+  /// Whether the process was not killed.
   package var isAlive: Bool { disk.state.withLock { $0.aliveProcesses.contains(number) } }
 
-  /// Loads or stores a word of memory that processes share, unless the process is dead or dies before.
+  /// Loads or stores a word of shared memory, unless the process is dead or dies before.
   func touch(_ kind: CallKind, _ path: FilePath, _ detail: String, _ body: () -> Void) {
     var isDone = false
     do throws(BlobStorageError) {
@@ -23,12 +23,12 @@ package struct SimulatedProcess: FileSystem {
         isDone = true
       }
     } catch {
-      // A hook may have a call fail; memory does not.
+      // A hook can make a call fail, but memory does not fail.
       if !isDone, isAlive { body() }
     }
   }
 
-  /// Logs a step that is no call on the disk. The scheduler has just let others run.
+  /// Logs a step that is not a call on the disk. The scheduler has just let others run.
   func log(_ step: TableStep, _ name: String) {
     let call = SimulatedDisk.CallDescription(kind: .step, process: number, detail: "\(name) \(step.rawValue)")
     _ = disk.state.withLock { $0.log(call) }
@@ -36,11 +36,11 @@ package struct SimulatedProcess: FileSystem {
 
   package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
     let normal = "/" + DiskImage.components(path).joined(separator: "/")
-    // To make a path takes long in a debug build.
+    // Creating a path takes long in a debug build.
     let path = path.string == normal ? path : FilePath(normal)
     let creates = intent == .create || intent == .openOrCreate || intent == .append
     let exists = try? disk.state.withLock { (state) throws(SimulatedErrno) in try state.image.find(path) }
-    // Only a call that is about to create is a mutating one.
+    // Only a call that is about to create a file is mutating.
     let kind: CallKind = creates && exists == nil ? .create : .open
     let handle = try disk.perform(kind, number, path, "\(intent)") { (state) throws(SimulatedErrno) in
       let (directory, name) = try state.image.findParent(path)
@@ -83,7 +83,7 @@ package struct SimulatedProcess: FileSystem {
     }
   }
 
-  // There is nothing else where packs are.
+  // Folders of packs hold only files.
   package func listFiles(_ directory: FilePath) throws(BlobStorageError) -> [String] { try list(directory) }
 
   package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {

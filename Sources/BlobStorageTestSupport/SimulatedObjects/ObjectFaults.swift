@@ -16,30 +16,30 @@ package struct ObjectCall: Sendable, CustomStringConvertible {
   package var description: String { "\(kind.rawValue) \(name)" + (attempt > 1 ? " again" : "") }
 }
 
-/// How often what goes wrong, each in parts of a thousand requests.
+/// How often each fault happens, in thousandths of requests.
 package struct ObjectFaults: Sendable {
-  /// The object store says 500 or 503, and has done nothing.
+  /// The object store answers 500 or 503, and does nothing.
   package var failures = 0
-  /// It was done, and the answer was lost.
+  /// The request is done, and the answer is lost.
   package var lostAnswers = 0
-  /// The answer was lost, and it is done later.
+  /// The answer is lost, and the request is done later.
   package var latePuts = 0
   package var lateDeletes = 0
-  /// It is done, and once more later.
+  /// The request is done, and once more later.
   package var doubledPuts = 0
   package var doubledDeletes = 0
-  /// By how many requests of all later is late, at most.
+  /// The most requests that come between a late request and its effect.
   package var lateCallCountMax = 60
-  /// How often a call is tried before it fails.
+  /// The number of attempts before a call fails.
   package var attemptCountMax = 4
   /// Entries of one page.
   package var pageCount = 1_000
-  /// Of several puts with `ifAbsent` at the same time, all store.
+  /// Whether several puts with `ifAbsent` at the same time all store.
   package var ignoresIfAbsent = false
 
   package init() {}
 
-  /// Everything goes wrong now and then.
+  /// Random rates of all faults.
   package static func some(_ random: inout some RandomNumberGenerator) -> ObjectFaults {
     var faults = ObjectFaults()
     let most = [0, 20, 80].randomElement(using: &random) ?? 20

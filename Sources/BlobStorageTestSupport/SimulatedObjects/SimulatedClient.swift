@@ -2,7 +2,7 @@ import BlobStorage
 import BlobStorageSharing
 import Synchronization
 
-/// One machine's way to a simulated object store. Once killed, all its calls throw `simulatedStop`.
+/// One machine's client of a simulated object store. Once killed, all its calls throw `simulatedStop`.
 package final class SimulatedClient: ObjectStore {
   package let store: SimulatedObjectStore
   private let hook: SimulatedObjectStore.Hook
@@ -15,7 +15,7 @@ package final class SimulatedClient: ObjectStore {
   }
 
   package var isAlive: Bool { !killed.load(ordering: .acquiring) }
-  /// Requests that were begun.
+  /// The number of requests begun.
   package var requestCount: Int { requests.load(ordering: .relaxed) }
 
   package func kill() { killed.store(true, ordering: .releasing) }
@@ -24,7 +24,7 @@ package final class SimulatedClient: ObjectStore {
     requests.add(1, ordering: .relaxed)
     if !isAlive { throw BlobStorageError.simulatedStop }
     try hook(call)
-    // It may have been killed while others had their turn.
+    // The hook may have killed the client while others had their turn.
     if !isAlive { throw BlobStorageError.simulatedStop }
   }
 

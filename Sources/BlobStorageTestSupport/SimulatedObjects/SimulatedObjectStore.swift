@@ -2,15 +2,15 @@ import BlobStorage
 import BlobStorageSharing
 import Synchronization
 
-/// An object store in memory, linearizable, whose faults a seed decides. See ``ObjectFaults``.
+/// A linearizable object store in memory, whose faults a seed decides. See ``ObjectFaults``.
 ///
-/// It is the S3 service and all its clients in one; ``client(beforeCall:)`` makes one that can be stopped or killed
-/// by itself. Runs that make the same calls in the same order have the same faults.
+/// It is the S3 service and all its clients in one; ``client(beforeCall:)`` makes a client that can be stopped or
+/// killed by itself. Runs that make the same calls in the same order have the same faults.
 package final class SimulatedObjectStore: ObjectStore {
   private struct Late: Sendable {
     var due: Int
     var name: String
-    /// Nil deletes.
+    /// Nil for a delete.
     var bytes: [UInt8]?
     var ifAbsent: Bool
   }
@@ -19,7 +19,7 @@ package final class SimulatedObjectStore: ObjectStore {
     var random: SplitMix64
     var faults: ObjectFaults
     var objects: [String: [UInt8]] = [:]
-    /// Every name in order: of names without other letters than ASCII's, that of their bytes.
+    /// Every name in order; names in ASCII are in byte order.
     var names: [String] = []
     var late: [Late] = []
     var requestCount = 0
@@ -29,7 +29,7 @@ package final class SimulatedObjectStore: ObjectStore {
     var hook: Hook?
   }
 
-  /// Runs before each request; what it throws ends the call, with nothing done.
+  /// Runs before each request. If it throws, the call fails with that error and does nothing.
   package typealias Hook = @Sendable (ObjectCall) throws(BlobStorageError) -> Void
 
   private let state: Mutex<State>
@@ -54,16 +54,16 @@ package final class SimulatedObjectStore: ObjectStore {
   /// Runs before each request of clients that have no hook of their own.
   package func setHook(_ hook: Hook?) { state.withLock { $0.hook = hook } }
 
-  /// Every object there is now, without a request.
+  /// All objects, without a request.
   package var objects: [String: [UInt8]] { state.withLock { $0.objects } }
 
-  /// One object as it is now, without a request.
+  /// One object, without a request.
   package func peek(_ name: String) -> [UInt8]? { state.withLock { $0.objects[name] } }
 
   /// Puts or removes an object without any client's knowledge.
   package func set(_ name: String, _ bytes: [UInt8]?) { state.withLock { Self.store(name, bytes, &$0) } }
 
-  /// Does what is late now.
+  /// Performs all late requests now.
   package func settle() {
     state.withLock { state in
       for late in state.late { Self.land(late, &state) }
@@ -71,7 +71,7 @@ package final class SimulatedObjectStore: ObjectStore {
     }
   }
 
-  /// The same objects now, of which nothing is late, and no faults.
+  /// A copy of the objects, without late requests and without faults.
   package func copy() -> SimulatedObjectStore {
     let other = SimulatedObjectStore()
     let (objects, names) = state.withLock { ($0.objects, $0.names) }
@@ -82,7 +82,7 @@ package final class SimulatedObjectStore: ObjectStore {
     return other
   }
 
-  /// Another way to the same objects, with a hook of its own before each of its requests.
+  /// Another client of the same objects, with a hook of its own before each of its requests.
   package func client(beforeCall hook: @escaping Hook) -> SimulatedClient {
     SimulatedClient(store: self, hook: hook)
   }
@@ -126,7 +126,7 @@ package final class SimulatedObjectStore: ObjectStore {
       if !(ifAbsent && state.faults.ignoresIfAbsent) { Self.store(name, bytes, &state) }
       return .stored
     } finish: { (outcome, state) in
-      // A service that has looked before others stored, and stores now all the same.
+      // Simulates a service that checked before others stored, and stores nevertheless.
       if outcome == .stored, ifAbsent, state.faults.ignoresIfAbsent { Self.store(name, bytes, &state) }
     }
   }
@@ -181,7 +181,7 @@ package final class SimulatedObjectStore: ObjectStore {
 
   // MARK: Inside
 
-  /// Tries a call as often as a client does. `body` returns nil for an answer that never comes.
+  /// Repeats a call as often as a client does. `body` returns nil if no answer comes.
   private func attempt<T>(
     _ kind: ObjectCallKind, _ name: String, _ hook: Hook?,
     _ body: (inout State) throws(BlobStorageError) -> T?,
@@ -203,7 +203,7 @@ package final class SimulatedObjectStore: ObjectStore {
       }
       if let answer {
         if let finish, faults.ignoresIfAbsent {
-          // Between the look and the store, others go on.
+          // Others run between the check and the store.
           try hook?(call)
           state.withLock { finish(answer, &$0) }
         }

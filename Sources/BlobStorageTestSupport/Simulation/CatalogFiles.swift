@@ -2,11 +2,11 @@ import BlobStorage
 import Synchronization
 import SystemPackage
 
-/// The real files of a catalog, as one simulated process has them: it dies with the process, and waits for a lock as
-/// the scheduler says. Each word that it stores in the table of open packs is a call on the simulated disk.
+/// The real files of a catalog in one simulated process: they die with the process, and wait for a lock as the
+/// scheduler says. Each word stored in the table of open packs is a call on the simulated disk.
 ///
-/// With a scheduler, locks are kept here and not by the system. A process that locks the file `lock`, if only shared,
-/// has it alone: a write transaction of LMDB would wait for another where no scheduler sees it.
+/// With a scheduler, locks are kept here and not by the system. A lock of the file `lock`, even a shared one, is
+/// exclusive: otherwise a write transaction of LMDB would wait for another where no scheduler sees it.
 package struct CatalogFiles: ForwardingFiles {
   private let process: SimulatedProcess
   private let scheduler: Scheduler?
@@ -16,7 +16,7 @@ package struct CatalogFiles: ForwardingFiles {
 
   /// - Parameters:
   ///   - locks: shared by all processes that use the catalog; nil for those of the system.
-  ///   - missing: what the process leaves out, for a test that has to notice.
+  ///   - missing: steps that the process leaves out, for a test that must detect it.
   package init(
     _ process: SimulatedProcess, _ locks: CatalogLocks?, _ scheduler: Scheduler?,
     without missing: Set<TableStep> = []
@@ -39,7 +39,7 @@ package struct CatalogFiles: ForwardingFiles {
     guard names.contains(where: { text.hasSuffix($0) }) else { return file }
     return LockedFile(file, process, locks, scheduler, missing)
   }
-  /// What is here need not survive a power cut.
+  /// These files need not survive a power cut.
   package func syncDirectory(_ path: FilePath) throws(BlobStorageError) { try begin("syncDirectory", path) }
 }
 

@@ -1,13 +1,13 @@
 import BlobStorage
 import SystemPackage
 
-/// Changes words of a table of open packs behind the back of all processes that have it mapped.
+/// Changes words of a table of open packs while processes have it mapped, without their knowledge.
 package struct LiveWords {
   package let path: FilePath
 
   package init(at path: FilePath) { self.path = path }
 
-  /// - Parameter folder: the one of the catalog.
+  /// - Parameter folder: the folder of the catalog.
   package init(in folder: FilePath) { path = folder.entry("live") }
 
   package func set(_ word: Int, _ value: UInt64) throws {
@@ -35,7 +35,7 @@ package struct LiveWords {
     return bytes.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
   }
 
-  /// Has a copy of a table pass for the original.
+  /// Makes a copy of a table pass for the original.
   package func adopt() throws {
     guard let status = try SystemFiles().status(of: path) else { return }
     try set(.inode, status.inode)

@@ -3,10 +3,10 @@ import Dispatch
 import Foundation
 import Synchronization
 
-/// Runs actors, each on a thread of its own, one at a time. A policy decides at each of their calls which one goes on.
+/// Runs actors, each on a thread of its own, one at a time. A policy decides at each call which one continues.
 ///
-/// The same decisions give the same run again. Actors must not wait for each other in any way but through locks that
-/// tell the scheduler (``waitForWake()``, ``wake()``).
+/// The same decisions repeat a run. Actors must not wait for each other except through locks that call the scheduler
+/// (``waitForWake()``, ``wake()``).
 package final class Scheduler: Sendable {
   /// What happens next.
   package enum Decision: Sendable, Hashable {
@@ -16,15 +16,15 @@ package final class Scheduler: Sendable {
     case kill(Int)
   }
 
-  /// What is known when it is decided.
+  /// What a decision can depend on.
   package struct Situation: Sendable {
-    /// Actors that could go on, in order; never empty.
+    /// Actors that can continue, in order; never empty.
     package var ready: [Int]
-    /// Actors that have not ended, those that wait included.
+    /// Actors that have not ended, including those that wait.
     package var living: [Int]
-    /// The actor that ran last, if it could go on.
+    /// The actor that ran last, if it can continue.
     package var current: Int?
-    /// Calls made so far, by all.
+    /// The number of calls of all actors so far.
     package var stepCount: Int
   }
 
@@ -47,7 +47,7 @@ package final class Scheduler: Sendable {
   private let kill: @Sendable (Int) -> Void
 
   /// - Parameters:
-  ///   - decide: called with the scheduler's lock held; uses nothing that waits for it.
+  ///   - decide: called with the scheduler's lock held; must not use anything that waits for it.
   ///   - kill: ends the process of an actor.
   package init(
     decide: @escaping @Sendable (Situation) -> Decision, kill: @escaping @Sendable (Int) -> Void = { _ in }
@@ -56,14 +56,14 @@ package final class Scheduler: Sendable {
     self.kill = kill
   }
 
-  /// Calls made so far.
+  /// The number of calls so far.
   package var stepCount: Int { state.withLock { $0.stepCount } }
   /// The actor that runs now.
   package var running: Int? { state.withLock { $0.running } }
-  /// All that had not ended waited for a lock; they were killed.
+  /// Whether all remaining actors waited for a lock, so that the scheduler killed them.
   package var isDeadlocked: Bool { state.withLock { $0.isDeadlocked } }
 
-  /// Runs the bodies, each as the actor of its place, until all have ended.
+  /// Runs the bodies, each as the actor with its index, until all have ended.
   package func run(_ bodies: [@Sendable () -> Void]) {
     guard !bodies.isEmpty else { return }
     state.withLock { state in
@@ -86,7 +86,7 @@ package final class Scheduler: Sendable {
     allEnded.wait()
   }
 
-  /// Called by an actor before each of its calls: others may run before it returns.
+  /// An actor calls this before each of its calls: others may run before it returns.
   package func waitForTurn() {
     let turn = state.withLock { state -> DispatchSemaphore? in
       guard let running = state.running else { return nil }
@@ -98,7 +98,7 @@ package final class Scheduler: Sendable {
     turn.wait()
   }
 
-  /// Called by an actor that cannot continue until another calls ``wake()``.
+  /// An actor calls this when it cannot continue until another calls ``wake()``.
   package func waitForWake() {
     state.withLock { state in
       if let running = state.running { state.actors[running].isWaiting = true }

@@ -1,25 +1,25 @@
 import BlobStorage
 import SystemPackage
 
-/// A step between processes, by which the log of calls names it. A test leaves some of them out.
+/// A step between processes, with its name in the log of calls. A test leaves some of them out.
 package enum TableStep: String, Sendable, CaseIterable {
   /// Stores how far a pack is published.
   case publish
-  /// Says that there is something to look at.
+  /// Announces that a pack was published.
   case announce
-  /// Says that a commit has begun, and that it has ended.
+  /// Records that a commit has begun, and that it has ended.
   case enter, leave
-  /// Says that the file is replaced that names the catalog in use.
+  /// Announces a new file that names the catalog in use.
   case replace
   case lockStripe, lockSlot
-  /// Looks whether others have published. Only `Weaknesses.skipsExtending` leaves it out.
+  /// Checks whether others have published. Only `Weaknesses.skipsExtending` leaves it out.
   case extend
   /// Locks the catalog, to settle before anything else is written. Only `Weaknesses.skipsSettling` leaves it out.
   case settle
 }
 
-/// A simulated process at the table of open packs: each word that it stores is a call on the simulated disk, and so is
-/// each look at what others have published.
+/// A simulated process's access to the table of open packs: each word that it stores is a call on the simulated disk,
+/// and so is each look at what others have published.
 struct TableProcess: SharedMemory.Process {
   let process: SimulatedProcess
   let memory: SharedMemory
@@ -52,7 +52,7 @@ struct TableProcess: SharedMemory.Process {
   private func step(_ value: UInt64, at index: Int) -> TableStep? {
     switch Self.slotWord(index) {
     case .published?:
-      // A slot that changes hands gets the length of a pack that has nothing yet.
+      // A slot that changes hands gets the length of an empty pack.
       let turn = index - LiveTable.SlotWord.published.rawValue + LiveTable.SlotWord.turn.rawValue
       return memory[turn] & 1 == 0 ? .publish : nil
     case .epoch?: return value == 0 ? .leave : .enter
@@ -68,7 +68,7 @@ struct TableProcess: SharedMemory.Process {
 }
 
 extension CallRecord {
-  /// The step between processes that the call is, if it is one.
+  /// The step between processes that this call is; nil for other calls.
   package var step: TableStep? {
     guard [.load, .store, .step].contains(kind), let word = detail.split(separator: " ").dropFirst().first
     else { return nil }

@@ -2,29 +2,29 @@ import BlobStorage
 import CBlobKernels
 import SystemPackage
 
-/// Walks a tree of folders: depth first, names in byte order, a folder before what is in it.
+/// Walks a tree of folders depth first: names in byte order, a folder before its contents.
 ///
-/// Symbolic links are items and are never followed, also when a folder is replaced by one during the walk: every
-/// folder is opened relative to the one above it. What cannot be read is an item too, so that one bad folder does
-/// not end the walk. Memory: the names of the folders on the way down. Descriptors: one for each level.
+/// Returns symbolic links as items and never follows them, even if one replaces a folder during the walk: it opens
+/// every folder relative to its parent. Returns unreadable entries as items too, so that one bad folder does not end
+/// the walk. Memory: the names in the open folders. Descriptors: one for each level.
 package struct DirectoryWalker: ~Copyable {
-  /// One thing that the walk came by.
+  /// One entry of a folder.
   package struct Item: Sendable {
-    /// From the root of the walk, folders separated by `/`; as the file system has it.
+    /// Relative to the root of the walk, separated by `/`, with the bytes of the file system.
     package let pathBytes: [UInt8]
-    /// What it is; nil when that cannot be told.
+    /// Its status; nil if it could not be read.
     package let status: FileStatus?
     /// Why the status, or the names in the folder, could not be read.
     package let failure: BlobStorageError?
 
   }
 
-  /// A folder on the way down.
+  /// An open folder on the path to the last item.
   private final class Level {
     let descriptor: OwnedDescriptor
     /// Names still to visit, the next one last.
     var names: [[UInt8]]
-    /// Bytes of the folder's own path in `prefix`.
+    /// The length of the folder's own path in `prefix`.
     let pathByteCount: Int
 
     init(descriptor: OwnedDescriptor, names: [[UInt8]], pathByteCount: Int) {
@@ -34,15 +34,15 @@ package struct DirectoryWalker: ~Copyable {
     }
   }
 
-  /// The folder that is walked.
+  /// The root of the walk.
   package let folder: InputFolder
   private let depthMax: Int
   private var levels: [Level]
   private var prefix: [UInt8] = []
 
-  /// Begins a walk; the root itself is no item, and may be reached through a symbolic link.
+  /// Begins a walk. The root is not an item, and its path may be a symbolic link.
   ///
-  /// - Parameter depthMax: How many folders deep the walk goes; a folder below is an item with a failure.
+  /// - Parameter depthMax: How many levels deep the walk goes; a folder below is an item with a failure.
   package init(root: FilePath, depthMax: Int = 512) throws(BlobStorageError) {
     precondition(depthMax >= 1)
     let folder = try InputFolder(root)
@@ -67,25 +67,25 @@ package struct DirectoryWalker: ~Copyable {
     return nil
   }
 
-  /// The folder that was the last item, if it is entered; before the first item, the root.
+  /// The folder of the last item, if the walk entered it; before the first item, the root.
   var entered: OwnedDescriptor? {
     guard let level = levels.last, level.pathByteCount == prefix.count else { return nil }
     return level.descriptor
   }
 
-  /// Leaves out what is below the folder that was the last item, except what has that name.
+  /// Skips the contents of the last item's folder, except entries of that name.
   mutating func skipDescendants(except name: String) {
     guard let level = levels.last, level.pathByteCount == prefix.count else { return }
     level.names.removeAll { !$0.elementsEqual(name.utf8) }
   }
 
-  /// Leaves out what is below the folder that was the last item.
+  /// Skips the contents of the last item's folder.
   package mutating func skipDescendants() {
     if let level = levels.last, level.pathByteCount == prefix.count, levels.count > 1 { levels.removeLast() }
   }
 
   private mutating func visit(_ name: [CChar], in directory: Int32) -> Item {
-    // Only an error needs the path as a whole, and only an error pays for it.
+    // Only an error needs the whole path, so only an error builds it.
     var path: FilePath { folder.path.appending(bytes: prefix) }
     var status: FileStatus?
     do throws(BlobStorageError) {
@@ -110,7 +110,7 @@ package struct DirectoryWalker: ~Copyable {
   private static func level(
     _ descriptor: OwnedDescriptor, _ path: @autoclosure () -> FilePath, pathByteCount: Int
   ) throws(BlobStorageError) -> Level {
-    // Reading the names takes a descriptor over; this one is still needed for what is below.
+    // `readNames` consumes a descriptor, and this one still has to open the children.
     let duplicate = Int32(try systemCall("list", path()) { bs_duplicate(descriptor.number) })
     let names = try readNames(owning: duplicate, path())
     return Level(descriptor: descriptor, names: names.reversed(), pathByteCount: pathByteCount)

@@ -1,14 +1,14 @@
 import BlobStorage
 import SystemPackage
 
-/// File names in keys. A key is UTF-8, the name of a file any bytes but NUL and `/`.
+/// Converts file names to parts of keys and back. A key is UTF-8; a file name is any bytes but NUL and `/`.
 ///
-/// A byte that is no part of a UTF-8 character becomes the character U+FFFD and two hexadecimal digits: `caf\xE9` has the
-/// key `caf�E9`. So that no two names get one key, a name's own U+FFFD becomes its three bytes in this way.
+/// A byte that is no part of a UTF-8 character becomes U+FFFD and two hexadecimal digits: `caf\xE9` has the key
+/// `caf�E9`. The bytes of a name's own U+FFFD are escaped in the same way, so that no two names get one key.
 public enum EscapedName {
   private static let mark = Array("\u{FFFD}".utf8)
 
-  /// The path as a part of a key, and whether bytes of it were escaped.
+  /// The path as a part of a key, and whether any bytes were escaped.
   public static func key(of path: some Collection<UInt8>) -> (text: String, isEscaped: Bool) {
     let bytes = Array(path)
     if let text = String(validating: bytes, as: UTF8.self), !contains(mark, in: bytes) {
@@ -23,7 +23,7 @@ public enum EscapedName {
         let digits = String(first, radix: 16, uppercase: true)
         escaped += Array((digits.count < 2 ? "0" + digits : digits).utf8)
         rest = rest.dropFirst()
-        // The other bytes of a U+FFFD are no characters by themselves.
+        // The other bytes of a U+FFFD are escaped in turn.
         continue
       }
       escaped += rest.prefix(count)
@@ -32,12 +32,12 @@ public enum EscapedName {
     return (String(decoding: escaped, as: UTF8.self), true)
   }
 
-  /// The same of the last component of a path.
+  /// The same for the last component of a path.
   static func key(ofLastIn path: FilePath) -> (text: String, isEscaped: Bool) {
     key(of: path.lastComponent.map { FilePath(root: nil, [$0]).bytes } ?? [])
   }
 
-  /// The path that a part of a key stands for; nil if it was not escaped like this.
+  /// The path that a part of a key stands for; nil for an invalid escape.
   public static func path(ofKey key: some Collection<UInt8>) -> [UInt8]? {
     var path: [UInt8] = []
     var rest = Array(key)[...]
@@ -62,7 +62,7 @@ public enum EscapedName {
     return bytes.indices.contains { bytes[$0] == first && bytes[$0...].starts(with: part) }
   }
 
-  /// Bytes of the character that the bytes begin with; 0 if they begin with none.
+  /// The length in bytes of the first character; 0 if the bytes begin with none.
   private static func characterByteCount(_ bytes: ArraySlice<UInt8>) -> Int {
     for count in 1...4 where count <= bytes.count {
       if String(validating: bytes.prefix(count), as: UTF8.self) != nil { return count }

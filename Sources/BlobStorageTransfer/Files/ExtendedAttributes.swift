@@ -7,9 +7,9 @@ enum ExtendedAttributes {
   case file(Int32)
   case link([CChar], directory: Int32)
 
-  /// All that this user may read, by name; none where the file system has none.
+  /// All attributes that this user may read, sorted by name; empty if the file system supports none.
   func read(_ path: @autoclosure () -> FilePath) throws(BlobStorageError) -> [FileAttributes.Extended] {
-    // Nearly all files have none, which one call says.
+    // Nearly all files have none, and one call shows it.
     let count = uninterrupted { list(nil, 0) }
     if count <= 0 { return [] }
     let names = try Self.filled(count, path()) { list($0, $1) }
@@ -17,7 +17,7 @@ enum ExtendedAttributes {
     for name in names.split(separator: 0) {
       let text = [CChar](terminating: name.map { UInt8(bitPattern: $0) })
       let count = uninterrupted { get(text, nil, 0) }
-      // Every user sees the names of some that only root can read.
+      // Every user sees the names of some attributes that only root can read.
       if count < 0 { continue }
       let value = try Self.filled(count, path()) { get(text, $0, $1) }
       extended.append(
@@ -27,9 +27,9 @@ enum ExtendedAttributes {
     return extended.sorted { $0.name.lexicographicallyPrecedes($1.name) }
   }
 
-  /// Makes the extended attributes those given. What this user may not set stays as it is.
+  /// Replaces the extended attributes with those given. Leaves alone what this user may not set.
   ///
-  /// - Returns: names that could not be set.
+  /// - Returns: the names of attributes that could not be set.
   func write(
     _ extended: [FileAttributes.Extended], _ path: @autoclosure () -> FilePath
   ) throws(BlobStorageError) -> [String] {
@@ -77,7 +77,7 @@ enum ExtendedAttributes {
     }
   }
 
-  /// What a call writes into room for `count` bytes, or more if it takes more by now.
+  /// The bytes that a call writes, in room for `count` bytes, or more if the call needs more by now.
   private static func filled(
     _ count: Int, _ path: @autoclosure () -> FilePath, _ call: (UnsafeMutablePointer<CChar>?, Int) -> Int
   ) throws(BlobStorageError) -> [CChar] {

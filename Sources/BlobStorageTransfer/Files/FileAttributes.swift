@@ -40,11 +40,11 @@ public struct FileAttributes: Sendable, Hashable {
   public var permissions: UInt16
   /// Nil if the import kept no owners.
   public var owner: Owner?
-  /// By name.
+  /// Sorted by name.
   public var extended: [Extended] = []
-  /// The device of a file or link that had several names: files with the same device and inode are one file. Nil for others.
+  /// The device of a file or link with several names; nil for others. Equal device and inode mean the same file.
   public internal(set) var device: UInt64?
-  /// Whether bytes of the name stand escaped in the key. See ``EscapedName``.
+  /// Whether the key escapes bytes of the name. See ``EscapedName``.
   package var isNameEscaped = false
   /// The digest of the blob with the extended attributes, if they are too long for metadata.
   var extendedDigest: [UInt8]?
@@ -54,7 +54,7 @@ public struct FileAttributes: Sendable, Hashable {
     self.permissions = permissions
   }
 
-  /// Of a status: all but extended attributes, whose reading needs the file.
+  /// Takes all attributes from a status, except extended attributes, which need the open file.
   init(_ status: FileStatus, isNameEscaped: Bool, owners: OwnerNames?) {
     kind =
       switch status.kind {
@@ -62,7 +62,7 @@ public struct FileAttributes: Sendable, Hashable {
       case .directory: .folder
       default: .file
       }
-    // The mode of a link means nothing, and systems differ in what they say.
+    // The mode of a link has no meaning, and systems report different ones.
     permissions = kind == .link ? 0o777 : status.permissions
     owner = owners?.owner(of: status)
     if kind != .folder, status.linkCount > 1 { device = status.device }
@@ -143,7 +143,7 @@ extension FileAttributes {
   }
 
   private static func extended(_ reader: inout ByteReader) throws(BlobStorageError) -> [Extended] {
-    // Each takes two bytes at least.
+    // Each attribute takes at least two bytes.
     let count = try reader.varint(atMost: reader.remainingByteCount / 2)
     var extended: [Extended] = []
     for _ in 0..<count {
@@ -174,7 +174,7 @@ extension FileAttributes {
 }
 
 extension ByteWriter {
-  /// A length and the bytes.
+  /// Writes a length and the bytes.
   mutating func text(_ bytes: [UInt8]) {
     varint(bytes.count)
     raw(bytes)
@@ -182,7 +182,7 @@ extension ByteWriter {
 }
 
 extension ByteReader {
-  /// A length and the bytes.
+  /// Reads a length and that many bytes.
   mutating func text(atMost max: Int) throws(BlobStorageError) -> UnsafeRawBufferPointer {
     try bytes(try varint(atMost: max))
   }

@@ -1,15 +1,15 @@
 import BlobStorage
 import SystemPackage
 
-/// The folders from a root down to a file. They stay open for the next file, so that neighbours in a tree cost few
-/// system calls.
+/// Keeps the folders from a root down to a file open for the next file, so that neighbours in a tree cost few system
+/// calls.
 ///
-/// Every folder is opened relative to the one above it. If a folder that is open is moved away, the trail still leads
-/// through it: keep a trail for a short run of files. For use by one thread. Descriptors: one for each level.
+/// Opens every folder relative to its parent. The trail still leads through an open folder that was moved away, so use
+/// a trail for a short run of files. For use by one thread. Descriptors: one for each level.
 package struct FolderTrail: ~Copyable {
   private struct Level {
     let folder: OwnedDescriptor
-    /// Bytes of the folder's path in `path`.
+    /// The length of the folder's path in `path`.
     let pathByteCount: Int
   }
 
@@ -39,16 +39,16 @@ package struct FolderTrail: ~Copyable {
     return partByteCount > dotCount || partByteCount > 2
   }
 
-  /// The name of a file in the folder that holds it, as the system takes it.
+  /// The last component of a path, as a C string.
   static func name(in path: [UInt8]) -> [CChar] {
     [CChar](terminating: path[(path.lastIndex(of: separator).map { $0 + 1 } ?? 0)...])
   }
 
-  /// The folder that holds a file.
+  /// The folder that contains a file.
   ///
   /// - Parameters:
-  ///   - path: the file's, from the root on; it leads down.
-  ///   - open: opens the folder of that name in the folder above it.
+  ///   - path: the file's path below the root; ``leadsDown(_:)`` must hold for it.
+  ///   - open: opens the folder of that name in its parent.
   mutating func folder(
     of path: [UInt8], below root: OwnedDescriptor,
     opening open: (

@@ -2,18 +2,18 @@ import BlobStorage
 import CBlobKernels
 import SystemPackage
 
-/// A folder of the user's below which files are read, and never outside, whatever symbolic links come to stand in it.
+/// Reads files below a folder of the user's, and never outside it, whatever symbolic links appear in it.
 package final class InputFolder: Sendable {
-  /// The folder as it was named, and from the root on.
+  /// The path as it was given, and as an absolute path.
   package let name: FilePath
   package let path: FilePath
   package let identity: FileIdentity
   let descriptor: OwnedDescriptor
   private let excluded: FileIdentity?
 
-  /// Opens an existing folder; it may itself be reached through a symbolic link, as the user's own choice.
+  /// Opens an existing folder. Its own path may be a symbolic link, because the user chose it.
   ///
-  /// - Parameter excluded: a folder below it that nothing is read from.
+  /// - Parameter excluded: a folder below it from which nothing is read.
   package init(_ name: FilePath, excluding excluded: FileIdentity? = nil) throws(BlobStorageError) {
     let path = try name.absolute()
     let options = Int32(BS_OPEN_DIRECTORY | BS_OPEN_FOLLOW)
@@ -25,24 +25,24 @@ package final class InputFolder: Sendable {
     self.excluded = excluded
   }
 
-  /// The names of what is in the folder.
+  /// The names of the folder's entries.
   func names() throws(BlobStorageError) -> [[UInt8]] {
     try readNames(owning: Int32(try systemCall("list", path) { bs_duplicate(descriptor.number) }), path)
   }
 
   /// Opens a regular file below the folder.
   ///
-  /// Every step is taken relative to the folder before it and refuses a symbolic link.
+  /// Takes every step relative to the parent folder, and refuses symbolic links.
   ///
-  /// - Parameter trail: leads through the folders that are open already.
-  /// - Throws: `sourceFailed` when what was a folder is one no more.
+  /// - Parameter trail: the folders that are open already.
+  /// - Throws: `sourceFailed` if something else has replaced a folder on the way.
   package func open(
     _ relativePath: String, through trail: inout FolderTrail
   ) throws(BlobStorageError) -> InputFile {
     try open(Array(relativePath.utf8), through: &trail)
   }
 
-  /// The same of a path in bytes.
+  /// The same for a path in bytes.
   func open(
     _ bytes: [UInt8], through trail: inout FolderTrail
   ) throws(BlobStorageError) -> InputFile {
@@ -56,7 +56,7 @@ package final class InputFolder: Sendable {
     return try Self.linkTarget(folder.number, FolderTrail.name(in: bytes), path.appending(bytes: bytes))
   }
 
-  /// The target of a symbolic link that was named.
+  /// The target of a symbolic link that the user named.
   static func linkTarget(_ path: FilePath) throws(BlobStorageError) -> [UInt8] {
     try path.withPlatformString { (text) in
       Result { () throws(BlobStorageError) in
@@ -75,7 +75,7 @@ package final class InputFolder: Sendable {
       path.appending(bytes: bytes))
   }
 
-  /// The extended attributes of a symbolic link that was named.
+  /// The extended attributes of a symbolic link that the user named.
   static func linkAttributes(_ path: FilePath) throws(BlobStorageError) -> [FileAttributes.Extended] {
     let name = path.withPlatformString { Array(UnsafeBufferPointer(start: $0, count: bs_length($0) + 1)) }
     return try ExtendedAttributes.link(name, directory: bs_working_directory()).read(path)
@@ -92,7 +92,7 @@ package final class InputFolder: Sendable {
     }
   }
 
-  /// The status of what lies below the folder, of a link itself; nil if it is not there.
+  /// The status of an entry below the folder, without following links; nil if it does not exist.
   func status(of bytes: [UInt8], through trail: inout FolderTrail) throws(BlobStorageError) -> FileStatus? {
     do throws(BlobStorageError) {
       let folder = try folder(of: bytes, through: &trail)
@@ -107,7 +107,7 @@ package final class InputFolder: Sendable {
     }
   }
 
-  /// Whether a folder is there that is not empty.
+  /// Whether the path is a folder that is not empty.
   func hasFilledFolder(_ bytes: [UInt8], through trail: inout FolderTrail) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
       let folder = try folder(of: bytes + Array("/x".utf8), through: &trail)
@@ -147,7 +147,7 @@ package final class InputFolder: Sendable {
 }
 
 extension InputFile {
-  /// The digest of the bytes of a regular file; where `read(into:)` goes on does not change.
+  /// The digest of the whole file. Does not move the position of `read(into:)`.
   func digest(_ algorithm: BlobDigest.Algorithm) throws(BlobStorageError) -> BlobDigest {
     var digest = DigestStream(algorithm)
     let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 16)

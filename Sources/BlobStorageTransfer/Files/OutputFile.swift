@@ -2,11 +2,11 @@ import BlobStorage
 import CBlobKernels
 import SystemPackage
 
-/// A new file below a folder: written under a temporary name, and there under its own name all at once or not.
+/// A new file below a folder, written under a temporary name and then renamed atomically.
 ///
 /// Dropping it without ``commit(overwriting:modified:isDurable:)`` removes what was written.
 package struct OutputFile: ~Copyable {
-  /// What happens to a file on its way to its name.
+  /// A step of committing a file.
   package enum Step: Sendable { case synced, named }
 
   private let folder: OutputFolder
@@ -16,17 +16,17 @@ package struct OutputFile: ~Copyable {
   private let name: [CChar]
   private let temporaryName: [CChar]
   private var byteCount: Int64 = 0
-  /// Whether its end is a hole, which the file's length does not include yet.
+  /// Whether the file ends in a hole, which its length does not include yet.
   private var endsInHole = false
-  /// What file systems store at a time, mostly.
+  /// The block size of most file systems.
   private static let blockByteCount = 4_096
   private var isCommitted = false
 
-  /// Creates the temporary file, and the folders on the way to it.
+  /// Creates the temporary file and the missing folders above it.
   ///
   /// - Parameters:
-  ///   - relativePath: Without a leading `/` and without `.` and `..`; anything else is `invalidArgument`.
-  ///   - trail: leads through the folders that are open already.
+  ///   - relativePath: The path below the folder. A leading `/`, `.` or `..` is `invalidArgument`.
+  ///   - trail: the folders that are open already.
   package init(
     in folder: OutputFolder, relativePath: [UInt8], through trail: inout FolderTrail
   ) throws(BlobStorageError) {
@@ -40,7 +40,7 @@ package struct OutputFile: ~Copyable {
       try OwnedDescriptor.open(
         directory.number, temporaryName, folder.path.appending(bytes: relativePath), options, "write")
     }
-    // Another export does not remove what is locked.
+    // The lock keeps other exports from removing the file.
     _ = uninterrupted { bs_lock(descriptor.number, 1, 0) }
     self.folder = folder
     self.relativePath = relativePath
@@ -60,7 +60,7 @@ package struct OutputFile: ~Copyable {
     _ = bs_remove_at(directory.number, temporaryName)
   }
 
-  /// The path it will have.
+  /// The path after the commit.
   package var path: FilePath { folder.path.appending(bytes: relativePath) }
 
   /// Appends all bytes or throws. Whole blocks of zeros become holes.
@@ -89,7 +89,7 @@ package struct OutputFile: ~Copyable {
       rebasing: bytes[start..<min(bytes.count, start + Self.blockByteCount - used)])
   }
 
-  /// Whether it is a whole block, of zeros alone.
+  /// Whether this is a whole block of zeros.
   private static func isZero(_ block: UnsafeRawBufferPointer) -> Bool {
     guard block.count == blockByteCount else { return false }
     for offset in stride(from: 0, to: blockByteCount, by: 8)
@@ -110,7 +110,7 @@ package struct OutputFile: ~Copyable {
     }
   }
 
-  /// Gives the file its name.
+  /// Renames the file to its final name.
   ///
   /// - Parameters:
   ///   - overwriting: Whether a file of that name is replaced; otherwise it is an error with `EEXIST`. The new bytes
@@ -124,7 +124,7 @@ package struct OutputFile: ~Copyable {
     _ = try commit(overwriting: overwriting, modified: modified, permissions, nil, isDurable)
   }
 
-  /// Gives the file these attributes, and then its name.
+  /// Sets these attributes, then renames the file to its final name.
   ///
   /// - Returns: false if some attributes could not be set.
   consuming func commit(
@@ -164,7 +164,7 @@ package struct OutputFile: ~Copyable {
     return isComplete
   }
 
-  /// Whether there is something of that name.
+  /// Whether the final name is taken already.
   private var isTaken: Bool {
     var raw = bs_status()
     return uninterrupted { bs_status_at(directory.number, name, &raw) } == 0

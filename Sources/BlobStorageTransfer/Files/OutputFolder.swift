@@ -3,13 +3,13 @@ import CBlobKernels
 import Synchronization
 import SystemPackage
 
-/// A folder of the user's below which files are written, and never outside, whatever symbolic links stand in it.
+/// Writes files below a folder of the user's, and never outside it, whatever symbolic links it holds.
 package final class OutputFolder: Sendable {
-  /// What an export may do to what is there.
+  /// What an export may do to existing files and folders.
   struct Rules: Sendable {
-    /// Whether it writes into read-only folders of this user, which become writable until ``restoreModes()``.
+    /// Whether it writes into this user's read-only folders, which are writable until ``restoreModes()``.
     var entersReadOnly = false
-    /// Whether a file or link at that path may be replaced by a folder, and an empty folder by a file or link; nil for none.
+    /// Whether a folder may replace a file or link at that path, and a file or link an empty folder; nil for never.
     var replaces: (@Sendable (_ path: ArraySlice<UInt8>) -> Bool)?
     /// Paths of folders that get attributes in the end.
     var pathsWithAttributes: Set<[UInt8]> = []
@@ -23,7 +23,7 @@ package final class OutputFolder: Sendable {
   private static let temporaryBeginning = ".blobstorage-"
   private static let temporaryEnd = ".partial"
   private let temporaryPrefix = temporaryBeginning + "\(String(randomUInt64(), radix: 36))-"
-  /// Folders in which files of processes that died were looked for.
+  /// Folders that were searched for files of exports that died.
   private let cleaned = Mutex<Set<FileIdentity>>([])
   private let temporaryCount = Atomic<UInt64>(0)
   let rules: Rules
@@ -33,12 +33,12 @@ package final class OutputFolder: Sendable {
   private let newFolders = Mutex<Set<[UInt8]>>([])
   /// Folders that this export has made writable.
   let readOnlyFolders = Mutex<[FileIdentity: ReadOnlyFolder]>([:])
-  /// Told by debug builds of what is done for a file, in that order: no file shows that.
+  /// Receives the steps of each file, in order, in debug builds: no file shows their order.
   private let observer: (@Sendable (OutputFile.Step) -> Void)?
 
-  /// Opens an existing folder; it may itself be reached through a symbolic link, as the user's own choice.
+  /// Opens an existing folder. Its own path may be a symbolic link, because the user chose it.
   ///
-  /// - Parameter excluded: a folder below it that nothing is written into.
+  /// - Parameter excluded: a folder below it into which nothing is written.
   package convenience init(
     _ path: FilePath, excluding excluded: FileIdentity? = nil,
     observer: (@Sendable (OutputFile.Step) -> Void)? = nil
@@ -64,9 +64,9 @@ package final class OutputFolder: Sendable {
     try removePartial(in: descriptor, [])
   }
 
-  /// The folder that holds a file; creates what is missing on the way (0700).
+  /// The folder that contains a file. Creates missing folders (0700).
   ///
-  /// Every step is taken relative to the folder before it and refuses a symbolic link.
+  /// Takes every step relative to the parent folder, and refuses symbolic links.
   func folder(
     of relativePath: [UInt8], through trail: inout FolderTrail
   ) throws(BlobStorageError) -> OwnedDescriptor {
@@ -94,14 +94,14 @@ package final class OutputFolder: Sendable {
         _ = try create(name, in: above, bytes)
         folder = try .open(above.number, name, path, Int32(BS_OPEN_DIRECTORY), "enter the folder")
       }
-      // What was created just now is empty.
+      // A new folder is empty.
       if !isNew { try removePartial(in: folder, bytes) }
       try Self.check(folder, path, isNot: excluded)
       return folder
     }
   }
 
-  /// Creates a folder, unless something of that name is there; false then.
+  /// Creates a folder; false if the name is taken.
   private func create(
     _ name: [CChar], in above: OwnedDescriptor, _ bytes: ArraySlice<UInt8>
   ) throws(BlobStorageError) -> Bool {
@@ -121,7 +121,7 @@ package final class OutputFolder: Sendable {
     return isNew
   }
 
-  /// Refuses the folder that nothing is written into.
+  /// Refuses the excluded folder.
   static func check(
     _ folder: OwnedDescriptor, _ path: @autoclosure () -> FilePath, isNot excluded: FileIdentity?
   ) throws(BlobStorageError) {
@@ -131,13 +131,13 @@ package final class OutputFolder: Sendable {
       path: path().string)
   }
 
-  /// A name for a file that is not whole yet. Not made from its own name, which may be as long as a name can be.
+  /// A temporary file name. Does not contain the final name, which may already have the maximum length.
   func nextTemporaryName() -> [CChar] {
     let number = temporaryCount.wrappingAdd(1, ordering: .relaxed).newValue
     return [CChar](terminating: "\(temporaryPrefix)\(number)\(Self.temporaryEnd)".utf8)
   }
 
-  /// Removes what exports have left that were killed. One that is alive has locked its files.
+  /// Removes files that killed exports left, and finds their marks. A live export has locked its files.
   private func removePartial(
     in folder: OwnedDescriptor, _ bytes: ArraySlice<UInt8>
   ) throws(BlobStorageError) {
@@ -183,7 +183,7 @@ package final class OutputFolder: Sendable {
     }
     var outcome = uninterrupted(renamed)
     if outcome == -Int(Errno.isDirectory.rawValue), rules.replaces != nil {
-      // Removes an empty folder, and no other.
+      // Removes only an empty folder.
       let removed = uninterrupted { bs_remove_directory_at(directory, name) }
       if removed == -Int(Errno.directoryNotEmpty.rawValue) || removed == -Int(Errno.fileExists.rawValue) {
         throw Self.filledFolder(path())
@@ -212,7 +212,7 @@ package final class OutputFolder: Sendable {
 
 /// Writes links and folders.
 extension OutputFolder {
-  /// Creates a symbolic link, all at once or not.
+  /// Creates a symbolic link atomically.
   ///
   /// - Returns: false if some attributes could not be set.
   func createLink(
@@ -228,7 +228,7 @@ extension OutputFolder {
     }
   }
 
-  /// Creates another name for a file that was written.
+  /// Creates a hard link to a file that was written.
   func createName(
     _ bytes: [UInt8], of source: [UInt8], overwriting: Bool
   ) throws(BlobStorageError) {
@@ -275,7 +275,7 @@ extension OutputFolder {
     return try folder.status(path.appending(bytes: bytes)).permissions & 0o1077 == Self.markOfNew
   }
 
-  /// Calls `body` with a temporary name, and renames what it has made there.
+  /// Calls `body` to create a file or link under a temporary name, then renames it.
   private func withTemporaryName<T>(
     at bytes: [UInt8], through trail: inout FolderTrail, overwriting: Bool,
     _ body: (_ directory: Int32, _ temporaryName: [CChar]) throws(BlobStorageError) -> T
@@ -290,7 +290,7 @@ extension OutputFolder {
       }
       try rename(
         temporaryName, to: name, in: directory, overwriting: overwriting, path.appending(bytes: bytes))
-      // Renaming one name of a file to another of the same file leaves both.
+      // Renaming between two names of one file leaves both.
       _ = bs_remove_at(directory, temporaryName)
       return result
     } catch {

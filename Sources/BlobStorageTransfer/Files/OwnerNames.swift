@@ -19,7 +19,7 @@ final class OwnerNames: Sendable {
       groupName: Self.found(status.group, groups) { Self.text { bs_group_name(status.group, $0, $1) } })
   }
 
-  /// The numbers that an owner has on this machine: those of the names, else the numbers as they were.
+  /// The owner's numbers on this machine: those of the names, else the stored numbers.
   func numbers(of owner: FileAttributes.Owner) -> (user: UInt32, group: UInt32) {
     let user = Self.found("\(owner.user) \(owner.userName)", userNumbers) {
       var number = owner.user
@@ -41,7 +41,7 @@ final class OwnerNames: Sendable {
     return value
   }
 
-  /// The text that a call writes; empty if it writes none, or one that is too long.
+  /// The text that a call writes; empty if it writes none or too long a text.
   private static func text(_ call: (UnsafeMutablePointer<CChar>, Int) -> Int) -> String {
     withUnsafeTemporaryAllocation(of: CChar.self, capacity: FileAttributes.nameByteCountMax) { buffer in
       guard let start = buffer.baseAddress else { return "" }

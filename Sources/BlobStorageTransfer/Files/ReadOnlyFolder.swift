@@ -3,17 +3,17 @@ import CBlobKernels
 import Synchronization
 import SystemPackage
 
-/// A folder of this user that was read-only, and that an export writes into.
+/// A read-only folder of this user that an export has made writable.
 ///
-/// Meanwhile a mark in it says what its mode was. If the process is killed, the next export that enters the folder finds
-/// the mark and restores the mode.
+/// A mark file in it records its mode. If the process is killed, the next export that enters the folder finds the mark
+/// and restores the mode.
 struct ReadOnlyFolder: Sendable {
   private static let markBeginning = ".blobstorage-mode-"
   private static let markEnd = ".partial"
-  /// What writing into a folder needs.
+  /// The permissions that writing into a folder needs.
   static let writing: UInt16 = 0o300
 
-  /// From the folder of the export on.
+  /// Relative to the folder of the export.
   var path: [UInt8]
   var permissions: UInt16
 
@@ -21,7 +21,7 @@ struct ReadOnlyFolder: Sendable {
     [CChar](terminating: (Self.markBeginning + String(permissions, radix: 8) + Self.markEnd).utf8)
   }
 
-  /// What a name of a file says; nil if that is no mark.
+  /// The mode that the name of a mark file records; nil for other names.
   static func permissions(inMark name: [UInt8]) -> UInt16? {
     guard name.starts(with: markBeginning.utf8), name.suffix(markEnd.utf8.count).elementsEqual(markEnd.utf8)
     else { return nil }
@@ -31,9 +31,9 @@ struct ReadOnlyFolder: Sendable {
 }
 
 extension OutputFolder {
-  /// Runs `body`, which makes something in a folder, and once more if the folder was read-only.
+  /// Runs `body`, which creates an entry in a folder. Makes a read-only folder writable and tries again.
   ///
-  /// - Parameter bytes: the path of what is made.
+  /// - Parameter bytes: the path of the new entry.
   func retrying<T>(
     in folder: OwnedDescriptor, _ bytes: some Collection<UInt8>, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
@@ -47,7 +47,7 @@ extension OutputFolder {
     return try body()
   }
 
-  /// Whether a folder is writable now that was not. Only its owner can make it so.
+  /// Makes a read-only folder of this user writable. True if another attempt can succeed.
   private func makeWritable(_ folder: OwnedDescriptor, _ path: [UInt8]) throws(BlobStorageError) -> Bool {
     guard rules.entersReadOnly else { return false }
     let status = try folder.status(self.path.appending(bytes: path))
@@ -64,7 +64,7 @@ extension OutputFolder {
     return true
   }
 
-  /// Forgets that a folder was read-only: its mode is set otherwise.
+  /// Forgets that a folder was read-only, because the caller sets its mode.
   func settle(_ folder: OwnedDescriptor, _ path: @autoclosure () -> FilePath) throws(BlobStorageError) {
     if readOnlyFolders.withLock({ $0.isEmpty }) { return }
     let identity = try folder.status(path()).identity
@@ -72,13 +72,13 @@ extension OutputFolder {
     _ = bs_remove_at(folder.number, known.mark)
   }
 
-  /// Makes folders read-only again that were.
+  /// Restores the modes of folders that were read-only.
   func restoreModes() {
     let folders = readOnlyFolders.withLock { folders in
       defer { folders = [:] }
       return folders
     }
-    // Those below first: the modes of those above may not let this process through.
+    // Children first: the modes of their parents may deny access afterwards.
     for (identity, known) in folders.sorted(by: { $0.value.path.count > $1.value.path.count }) {
       do throws(BlobStorageError) {
         var trail = FolderTrail()

@@ -7,7 +7,7 @@ struct RestoredAttributes: Sendable {
   var attributes: FileAttributes
   var extended: [FileAttributes.Extended]
   var modified: FileTime
-  /// Nil if owners are left as they are.
+  /// Nil to leave owners as they are.
   var owners: OwnerNames?
 
   /// Gives them to an open file or folder, as far as this user may. A file gets no mode to run as its owner or group
@@ -40,7 +40,7 @@ struct RestoredAttributes: Sendable {
     return isComplete && areSet.allSatisfy { $0 }
   }
 
-  /// False if only the owner of the file may do that.
+  /// False if only the owner of the file may make the change.
   private static func change(
     _ attempt: String, _ path: @autoclosure () -> FilePath, _ body: () -> Int
   ) throws(BlobStorageError) -> Bool {

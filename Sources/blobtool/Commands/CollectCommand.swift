@@ -53,7 +53,7 @@ struct CollectCommand: StoreCommand {
     let report = try await shared.withProgress { [options] meter in
       let isTold = Atomic(false)
       return try await store.trimAndCollectGarbage(options) { progress in
-        // Waits for other machines have a count.
+        // A progress with a count is a wait for other machines.
         if progress.phase == "waiting", progress.totalCount == 0,
           !isTold.exchange(true, ordering: .relaxed)
         {

@@ -62,7 +62,7 @@ struct DeleteCommand: StoreCommand {
     for key in keys {
       if try await !isThere(key.text, in: store) { missing.append(key.text) }
     }
-    // Keys that were not named one by one.
+    // Keys that the user did not name one by one.
     var foundCount = 0
     var count = 0
     if conditions.hasCondition, let key = keys.first?.text {
@@ -131,7 +131,7 @@ struct DeleteCommand: StoreCommand {
     return count
   }
 
-  /// Whether the key can be dropped. That includes a key whose newest state is lost: dropping makes it certain.
+  /// Whether the key can be dropped. That includes a key whose newest state is lost: then the drop decides it.
   private func isThere(_ key: String, in store: BlobStore) async throws -> Bool {
     do { return try await store.currentVersion(of: key) != nil } catch {
       guard error.code == .corrupted else { throw error }
@@ -145,9 +145,9 @@ struct DeleteCommand: StoreCommand {
   }
 }
 
-/// Keys that a hold protects.
+/// Checks for holds on keys.
 enum HeldKeys {
-  /// Throws what dropping them would.
+  /// Throws if a hold protects any of the keys, as dropping them would.
   static func check(_ keys: [String], in store: BlobStore) async throws {
     for (key, hold) in zip(keys, try await store.namesOfHolds(on: keys)) {
       guard let hold else { continue }
@@ -157,7 +157,7 @@ enum HeldKeys {
   }
 }
 
-/// The named keys that are not in the store.
+/// Checks for named keys that are not in the store.
 enum MissingKeys {
   /// Throws if there are any.
   static func check(_ missing: [String]) throws {

@@ -2,7 +2,7 @@ import ArgumentParser
 import BlobStorage
 import BlobStorageTrees
 
-/// `diff`: how two states differ.
+/// `diff`: shows how two states differ.
 struct DiffCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "diff", abstract: "Shows how two states differ.",

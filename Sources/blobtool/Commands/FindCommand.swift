@@ -3,7 +3,7 @@ import BlobStorage
 import BlobStorageTransfer
 import BlobStorageTrees
 
-/// `find`: files in all states.
+/// `find`: finds files in all states.
 struct FindCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "find", abstract: "Finds files in all states, deleted ones too.",

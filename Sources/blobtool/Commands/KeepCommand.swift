@@ -134,7 +134,7 @@ struct KeepCommand: StoreCommand {
     try MissingKeys.check(missing)
   }
 
-  /// What a key with so many versions would lose.
+  /// The result of a dry run for a key with this many versions.
   private func plan(_ versionCount: Int, _ count: Int) -> RetentionResult {
     RetentionResult(
       keyCount: versionCount > 0 ? 1 : 0, droppedVersionCount: max(0, versionCount - 1 - count))
@@ -179,7 +179,7 @@ struct KeepCommand: StoreCommand {
     return "\(times.text(decision.created))  \(what)  \(why)"
   }
 
-  /// The result, and whether nothing was changed.
+  /// The result, and whether the run was dry.
   private struct Output: Encodable {
     var result: RetentionResult
     var isDryRun: Bool

@@ -68,7 +68,7 @@ struct ListCommand: StoreCommand {
   private func list(_ state: TreeState, of store: BlobStore) async throws {
     let globs = globs
     let matches = globs.filter
-    // Pages are handed over by a thread of the store's.
+    // A thread of the store's delivers the pages.
     let pages = Mutex<(lines: LineOutput, count: Int, missing: [String])>((LineOutput(), 0, []))
     let (limit, isNullTerminated, json, times) = (limit ?? .max, isNullTerminated, shared.json, times)
     try await store.forEachEntry(of: state, prefix: prefix) { page in
@@ -104,7 +104,7 @@ struct ListCommand: StoreCommand {
         + " deleted since, “\(first.printable)” among them.")
   }
 
-  /// A line of a state in JSON: the fields of the version, or of a folder the key alone.
+  /// A line of a state in JSON: the fields of the version, or only the key of a folder.
   private struct StateLine: Encodable {
     var key: String
     var version: BlobVersion?

@@ -38,7 +38,7 @@ struct MountCommand: StoreCommand {
     }
   }
 
-  /// Makes SIGHUP end the command as SIGTERM does, unless it is ignored: a terminal that is closed leaves no mount behind.
+  /// Makes SIGHUP end the command as SIGTERM does, unless it is ignored, so that a closed terminal leaves no mount.
   private static func endsWithTerminal() -> (any DispatchSourceSignal)? {
     guard signal(SIGHUP, SIG_IGN) == nil else { return nil }
     let source = DispatchSource.makeSignalSource(signal: SIGHUP)

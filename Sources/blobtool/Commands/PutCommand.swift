@@ -93,7 +93,7 @@ struct PutCommand: StoreCommand {
     return try await body(DescriptorSource(descriptor, name: file).content(), meter.handler)
   }
 
-  /// Reads a cache's value whole before anything is changed: it is short.
+  /// Reads a cache's short value whole, before any change.
   private func value(for cache: BlobCache) throws -> Data {
     let byteCountMax = cache.limits.valueByteLimit
     let whole: Data?
@@ -115,7 +115,7 @@ struct PutCommand: StoreCommand {
     return whole
   }
 
-  /// Reads the first bytes of standard input, if only they show that the input is intended.
+  /// Reads the first bytes of standard input, if only they can show that the input is intended.
   private func firstInput(_ source: DescriptorSource) throws -> Data? {
     guard file == nil else { return nil }
     var status = stat()

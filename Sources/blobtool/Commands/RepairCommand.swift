@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `repair`: saves what is whole in a damaged store.
+/// `repair`: saves the undamaged parts of a damaged store.
 struct RepairCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "repair", abstract: "Rebuilds the catalog and sets damaged chunks aside.",

@@ -35,7 +35,7 @@ struct RestoreCommand: StoreCommand {
       }
       result = restored
     } else {
-      // A key that no import knows.
+      // No import knows the key.
       let versions = try await store.versions(of: key.text)
       guard let version = versions.first(where: { $0.created <= (time ?? .distantPast) }),
         let restored = try await store.restore(version.id, of: key.text)
@@ -53,7 +53,7 @@ struct RestoreCommand: StoreCommand {
     }
   }
 
-  /// The prefix of imports until the time that know the key; nil if none does, or if a state is named.
+  /// The prefix of the last imports until the time that have the key; nil if none has it, or if a state is named.
   private func prefix(in store: BlobStore, _ states: [TreeState]) async throws -> String? {
     let key = key.text
     let time = StateArgument.time(at.text) ?? .distantFuture

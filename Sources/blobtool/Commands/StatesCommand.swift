@@ -2,7 +2,7 @@ import ArgumentParser
 import BlobStorage
 import BlobStorageTrees
 
-/// `states`: lists what imports have recorded.
+/// `states`: lists the states that imports have recorded.
 struct StatesCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "states", abstract: "Lists the states that imports have recorded, oldest first.",
@@ -40,9 +40,9 @@ struct StatesCommand: StoreCommand {
   }
 }
 
-/// States that cannot be read.
+/// Checks for states that cannot be read.
 enum UnreadableStates {
-  /// Throws if there are any: what was done is all but for them.
+  /// Throws if there are any: the command has left them out.
   static func check(_ states: [UnreadableState], _ consequence: String) throws {
     guard let first = states.first else { return }
     for state in states.dropFirst() {

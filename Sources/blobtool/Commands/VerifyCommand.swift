@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `verify`: checks that everything is there and undamaged.
+/// `verify`: checks that everything is present and undamaged.
 struct VerifyCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "verify", abstract: "Reads everything back and checks each checksum and digest.",

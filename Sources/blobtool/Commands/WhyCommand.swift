@@ -90,7 +90,7 @@ struct WhyCommand: StoreCommand {
     if count > 0 { try lines.add("  and \(HumanText.grouped(count)) more; --limit shows them") }
   }
 
-  /// What was asked, beside the answer.
+  /// The subject of the question, and the answer.
   private struct Output: Encodable {
     let asked: String
     let usage: BlobUsage

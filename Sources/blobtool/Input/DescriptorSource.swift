@@ -12,7 +12,7 @@ final class DescriptorSource: Sendable {
   private static let byteCountMax = 1 << 18
   private static let waitMilliseconds: Int32 = 100
 
-  /// Reads `descriptor`, and does not close it. `name` is for messages.
+  /// Reads `descriptor`, and does not close it. Messages use `name`.
   init(_ descriptor: FileDescriptor, name: String) {
     self.descriptor = descriptor
     self.name = name
@@ -24,7 +24,7 @@ final class DescriptorSource: Sendable {
     return .stream { [self] in try first.withLock { $0.take() } ?? next() }
   }
 
-  /// Reads everything up to the end; nil as soon as that exceeds `byteCountMax`.
+  /// Reads everything up to the end; nil as soon as it exceeds `byteCountMax`.
   func whole(byteCountMax: Int) throws -> Data? {
     var whole = Data()
     while let data = try next() {

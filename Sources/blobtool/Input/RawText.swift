@@ -1,8 +1,8 @@
 import ArgumentParser
 import SystemPackage
 
-/// Arguments that are not UTF-8, in a form that the argument parser can have. What follows a NUL, which no argument has,
-/// are the digits of the bytes.
+/// Encodes arguments that are not UTF-8 for the argument parser: a NUL, which no argument holds, and the digits of the
+/// bytes.
 enum RawText {
   static func text(of bytes: some Collection<UInt8>) -> String {
     if let text = String(validating: bytes, as: UTF8.self) { return text }
@@ -23,7 +23,7 @@ enum RawText {
     FilePath(platformString: bytes.map { CChar(bitPattern: $0) } + [0])
   }
 
-  /// Throws for what is to be UTF-8 and is not: repaired, it would name another key.
+  /// Throws for a text that must be UTF-8 and is not: a repaired text would name another key.
   static func check(_ texts: [String]) throws {
     for text in texts where isRaw(text) {
       let shown = String(decoding: bytes(of: text), as: UTF8.self)
@@ -32,7 +32,7 @@ enum RawText {
   }
 }
 
-/// A path as it was typed. It need not be UTF-8.
+/// A path as the user typed it. It need not be UTF-8.
 struct PathArgument: ExpressibleByArgument {
   let path: FilePath
 

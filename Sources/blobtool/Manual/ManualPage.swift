@@ -1,4 +1,4 @@
-/// A page of the manual, section 1, in the macros that every `man` knows.
+/// A page of the manual, section 1, in macros that every `man` supports.
 struct ManualPage {
   let fileName: String
   let text: String
@@ -109,7 +109,7 @@ struct ManualText {
 
   mutating func section(_ name: String) { macro(".SH", [name]) }
 
-  /// Adds a line that may change fonts. Text from elsewhere must be escaped.
+  /// Adds a line that may change fonts. The caller must escape text from elsewhere.
   mutating func line(_ line: String) {
     guard !line.isEmpty else { return }
     let isControl = line.hasPrefix(".") || line.hasPrefix("'")

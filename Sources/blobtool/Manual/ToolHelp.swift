@@ -15,7 +15,7 @@ struct ToolHelp: Decodable {
       var kind: String
       var name: String
 
-      /// As it is typed.
+      /// The name as the user types it.
       var text: String { (kind == "long" ? "--" : "-") + name }
     }
 

@@ -1,7 +1,7 @@
 import BlobStorage
 
 extension Damage {
-  /// One line for a person.
+  /// One line for the user.
   var text: String {
     let name = digest?.description ?? "a record"
     let keys = keys.map { "“\($0.printable)”" }.joined(separator: ", ")

@@ -21,9 +21,9 @@ extension String {
   }
 }
 
-/// Numbers for a reader.
+/// Numbers for the user.
 enum HumanText {
-  /// A size in the unit that gives one to four digits before the point.
+  /// A size in the largest unit that leaves at least 1 before the point.
   static func size(_ byteCount: Int64) -> String {
     guard byteCount >= 1_024 else { return "\(byteCount) B" }
     var value = Double(byteCount)
@@ -99,10 +99,10 @@ extension Date {
       milliseconds, offset < 0 ? "-" : "+", abs(offset) / 60, abs(offset) % 60)
   }
 
-  /// Whole seconds since 1970 and milliseconds. A hostile store may contain any time: only the years 1 to 9999 have four
-  /// digits.
+  /// Whole seconds since 1970, and milliseconds. Limited to the years 1 to 9999, which have four digits: a hostile
+  /// store may hold any time.
   ///
-  /// - Parameter secondsLeft: how far from the ends of these years it stays.
+  /// - Parameter secondsLeft: the distance to keep from the ends of these years.
   private func parts(secondsLeft: Double) -> (seconds: Int64, milliseconds: Int) {
     let seconds = min(
       max(timeIntervalSince1970, -62_135_596_800 + secondsLeft), 253_402_300_799.999 - secondsLeft)

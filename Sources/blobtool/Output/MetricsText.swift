@@ -1,7 +1,7 @@
 import BlobStorage
 import BlobStorageReports
 
-/// Statistics in the text format that Prometheus reads: a help and a type line for each metric, then its samples.
+/// Statistics in Prometheus' text format: a help and a type line for each metric, then its samples.
 struct MetricsText {
   private(set) var text = ""
   private let store: String

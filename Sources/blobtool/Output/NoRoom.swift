@@ -5,18 +5,18 @@ import SystemPackage
 struct NoRoom: Encodable {
   var error: String
   var code: BlobStorageError.Code
-  /// Of an import or a put.
+  /// For an import or a put.
   var files: Int? = 0
-  /// Of a copy.
+  /// For a copy.
   var keys: Int?
   var byteCount: Int64 = 0
 
-  /// The failure. With `--json` it is on standard error as an object, too.
+  /// The failure. With `--json`, also prints it on standard error as an object.
   ///
   /// - Parameters:
   ///   - stored: what the command had stored.
   ///   - then: what to do once there is room.
-  ///   - place: where the store is.
+  ///   - place: the place of the store.
   func failure(_ stored: String, then: String, json: Bool, in place: StorePlace) throws -> Failure {
     if json { StandardError.write(try JSONText().line(self) + "\n") }
     let reason = error.hasSuffix(".") ? String(error.dropLast()) : error
@@ -31,7 +31,7 @@ struct NoRoom: Encodable {
 }
 
 extension BlobStorageError {
-  /// What a full disk is named by; nil for another error. In a bucket, a pack that finds no room ends its writer.
+  /// The message for a full disk; nil for another error. In a bucket, a pack without room ends its writer.
   var fullDiskMessage: String? {
     if code == .noSpace { return message }
     guard code == .poisoned, let path, let reason = errno.map(Errno.init(rawValue:)),

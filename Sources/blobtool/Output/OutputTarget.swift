@@ -20,11 +20,11 @@ final class OutputTarget: Sendable {
 
   /// A file at `path`. Replaces an existing file, follows a link, and writes to a device or pipe.
   ///
-  /// - Parameter store: in whose folder nothing is written.
+  /// - Parameter store: nothing is written into its folder.
   static func file(_ path: String, outside store: BlobStore) throws -> OutputTarget {
     let file = URL(fileURLWithPath: path)
     let folder = URL(fileURLWithPath: store.information.path).resolvingSymlinksInPath().path + "/"
-    // A file that is new is in a folder that is there, and one that is there may be a link.
+    // A new file is in an existing folder, and an existing one may be a link.
     let places = [file.deletingLastPathComponent(), file].map { $0.resolvingSymlinksInPath().path + "/" }
     guard !places.contains(where: { $0.utf8.starts(with: folder.utf8) }) else {
       throw Failure(
@@ -38,7 +38,7 @@ final class OutputTarget: Sendable {
       }
       let final = exists ? URL(fileURLWithPath: path).resolvingSymlinksInPath().path : path
       let folder = FilePath(final).removingLastComponent()
-      // Not derived from the name, which may already have the greatest length.
+      // Not derived from the name, which may already have the maximum length.
       let name = ".blobtool-\(String(UInt64.random(in: 0 ... .max), radix: 36)).partial"
       let temporary = folder.appending(name)
       let permissions = FilePermissions(rawValue: exists ? status.st_mode & 0o777 : 0o666)

@@ -1,7 +1,7 @@
 import BlobStorage
 import Foundation
 
-/// Describes how far and how fast work goes.
+/// Describes the progress and speed of work.
 struct Pace {
   private let progress: WorkProgress
   private let bytesPerSecond: Double?

@@ -22,7 +22,7 @@ enum ProgressStyle: String, ExpressibleByArgument, CaseIterable {
   }
 }
 
-/// Shows on standard error how far long work has come.
+/// Shows the progress of long work on standard error.
 final class ProgressMeter: Sendable {
   private struct State: Sendable {
     var latest: WorkProgress?
@@ -70,7 +70,7 @@ final class ProgressMeter: Sendable {
     }
   }
 
-  /// Shows the end of the work, and clears the line.
+  /// Shows the final progress, and clears the line.
   func finish() {
     state.withLock { state in
       guard !state.isFinished else { return }

@@ -10,7 +10,7 @@ enum StandardOutput {
     try FileDescriptor.standardOutput.writeWhole(bytes, to: "standard output")
   }
 
-  /// Writes text that a terminal can show, after `control`, a sequence of the tool's own that it obeys.
+  /// Writes text with terminal controls escaped, after `control`, a sequence of the tool's own.
   static func write(_ text: String, after control: String = "") throws {
     var text = control + TerminalText.safe(text)
     try text.withUTF8 { try write(UnsafeRawBufferPointer($0)) }
@@ -57,7 +57,7 @@ enum StandardError {
     write("blobtool: " + sentence.split(whereSeparator: \.isNewline).joined(separator: " ") + "\n")
   }
 
-  /// Writes text that a terminal can show, after `control`, a sequence of the tool's own that it obeys.
+  /// Writes text with terminal controls escaped, after `control`, a sequence of the tool's own.
   static func write(_ text: String, after control: String = "") {
     // A failure here cannot be reported.
     _ = try? FileDescriptor.standardError.writeAll((control + TerminalText.safe(text)).utf8)

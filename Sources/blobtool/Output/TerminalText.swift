@@ -7,7 +7,7 @@ enum TerminalText {
 
   /// Replaces each scalar that a terminal would obey. All are below U+10000.
   static func escape(_ text: String, _ escaped: (Unicode.Scalar) -> String) -> String {
-    // Nearly no text has any, and its bytes show that.
+    // Nearly no text has such a scalar, and its bytes show that.
     guard text.utf8.contains(where: mayBegin), text.unicodeScalars.contains(where: isObeyed) else {
       return text
     }

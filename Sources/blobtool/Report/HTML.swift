@@ -1,6 +1,6 @@
 import Foundation
 
-/// Makes pieces of a page. Text from a store is never markup: it goes through ``text(_:)``.
+/// Makes pieces of a page. Text from a store is never markup: ``text(_:)`` escapes it.
 enum HTML {
   /// Escapes text for use between tags and in quoted attributes.
   static func text(_ plain: String) -> String {
@@ -18,21 +18,21 @@ enum HTML {
     return text
   }
 
-  /// A size for a reader, with the exact number behind it.
+  /// A size for a reader, with the exact number in its title.
   static func size(_ byteCount: Int64) -> String {
     "<data value=\"\(byteCount)\" title=\"\(HumanText.grouped(Int(byteCount))) bytes\">"
       + "\(HumanText.size(byteCount))</data>"
   }
 
-  /// A key: isolated, so that letters of another direction change nothing around it, and cut in the middle where it
-  /// is long.
+  /// A key: isolated, so that letters of another direction change nothing around it, and cut in the middle if it is
+  /// long.
   static func key(_ key: String) -> String {
     let shown = key.printable
     let short = shown.count <= 96 ? shown : "\(shown.prefix(60))…\(shown.suffix(32))"
     return "<bdi class=\"key\" title=\"\(text(shown))\">\(text(short))</bdi>"
   }
 
-  /// A share in percent: no digits that mean nothing.
+  /// A share in percent, without meaningless digits.
   static func percent(_ part: Int64, of whole: Int64) -> String {
     guard whole > 0 else { return "–" }
     let percent = Double(part) / Double(whole) * 100
@@ -45,7 +45,7 @@ enum HTML {
     "<time datetime=\"\(date.text)\">\(moment(date, hasSeconds: hasSeconds))</time>"
   }
 
-  /// The same without markup.
+  /// The same moment without markup.
   static func moment(_ date: Date, hasSeconds: Bool = false) -> String {
     let text = date.text
     return "\(text.prefix(10)) \(text.dropFirst(11).prefix(hasSeconds ? 8 : 5))"
@@ -57,7 +57,7 @@ enum HTML {
   }
 }
 
-/// What a color stands for, the same in every chart of the page. The style has a color of that name, in light and dark.
+/// The meaning of a color, the same in every chart of the page. The style has a color of that name, in light and dark.
 enum Tone: String {
   case plain, deduplication, codecs, similarity, bases, live, garbage, versions, records, rest
 }
@@ -65,15 +65,15 @@ enum Tone: String {
 /// Horizontal bars, one below the other, each with its name and its numbers beside it.
 struct BarChart {
   private var rows = ""
-  /// What a whole bar stands for.
+  /// The value of a whole bar.
   private let whole: Int64
 
   init(whole: Int64) { self.whole = max(1, whole) }
 
   /// - Parameters:
   ///   - name: markup.
-  ///   - range: where the bar begins and ends, in the chart's unit.
-  ///   - faint: where a faint bar behind it ends, which shows what there was before.
+  ///   - range: the beginning and end of the bar, in the chart's unit.
+  ///   - faint: the end of a faint bar behind it, which shows an earlier value.
   mutating func add(
     _ name: String, _ range: Range<Int64>, _ tone: Tone, value: String, note: String = "", faint: Int64 = 0
   ) {
@@ -110,7 +110,7 @@ struct ColumnChart {
   }
 
   var columns: [Column]
-  /// Markup: what the highest column stands for, and what the ends of the axis are.
+  /// Markup: the value of the highest column, and the labels of the axis's ends.
   var top: String
   var left: String
   var right: String
@@ -150,7 +150,7 @@ struct ColumnChart {
 }
 
 extension Int64 {
-  /// Refs may claim any length, hostile ones too.
+  /// The sum, clamped: refs may claim any length, hostile ones too.
   func addingClamped(_ other: Int64) -> Int64 {
     let sum = addingReportingOverflow(other)
     return sum.overflow ? .max : sum.partialValue

@@ -2,7 +2,7 @@ import BlobStorage
 import BlobStorageReports
 import Foundation
 
-/// Makes a page about where a store's space is and what saved some: one file, without scripts or network requests.
+/// Makes a page about where a store's space went and what saved space: one file, without scripts or network requests.
 struct ReportPage {
   private let report: StoreReport
   private let store: StoreInformation
