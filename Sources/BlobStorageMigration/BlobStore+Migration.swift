@@ -31,11 +31,11 @@ public struct MigrationReport: Sendable, Hashable, Codable {
 extension BlobStore {
   /// Imports all snapshots of another program's repository, oldest first, so that each becomes a state with its time.
   ///
-  /// The program writes each snapshot into a folder, which is imported and removed: that needs room for the longest one.
-  /// A file that is as in the snapshot before keeps its version. Snapshots that are states already are passed over, so
-  /// that an interrupted migration can be started again. A snapshot that the program cannot write whole becomes no state:
-  /// its files are imported, and the next migration imports it again. If a snapshot is imported after a younger one, the
-  /// youngest is imported once more, so that its files stay current.
+  /// The program writes each snapshot into a folder, which is imported and removed: that needs room for the longest
+  /// one. A file that is as in the snapshot before keeps its version. Snapshots that are states already are passed
+  /// over, so that an interrupted migration can be started again. A snapshot that the program cannot write whole
+  /// becomes no state: its files are imported, and the next migration imports it again. If a snapshot is imported
+  /// after a younger one, the youngest is imported once more, so that its files stay current.
   ///
   /// - Parameters:
   ///   - options: how to import; its prefix applies to all keys. Each state gets the name of its snapshot.

@@ -46,8 +46,8 @@ public struct ImportOptions: Sendable, Hashable {
   package var comparesContent = false
   /// Whether no state is recorded although what is replaced is kept for earlier states.
   package var omitsState = false
-  /// The paths are a list of files: each gets the prefix and its whole path as its key, without `./` and a '/' in front.
-  /// Folders of the list are skipped, like anything else that is not a regular file.
+  /// The paths are a list of files: each gets the prefix and its whole path as its key, without `./` and a '/' in
+  /// front. Folders of the list are skipped, like anything else that is not a regular file.
   public var keepsPaths: Bool
   /// The average number of bytes of files to read per second; nil for no limit.
   public var maximumByteRate: Int64?
@@ -143,12 +143,12 @@ public struct ImportReport: Sendable, Hashable, Codable {
 
 /// Options for exporting keys.
 ///
-/// Each version is written, verified, at the folder + its key; modification times and attributes are restored, as far as
-/// this user may. Folders get theirs in the end: those of the state, or of the last state that has keys with the prefix.
-/// A folder that was there before the export, and is not the one to export to and empty, keeps what it has unless files
-/// are replaced. Blocks of zeros become holes. No file is ever written outside the folder, or into the store's own. A
-/// file that is replaced stays until the new one is on the medium. A file that has the bytes of its version already is
-/// left alone, so that an interrupted export can be repeated.
+/// Each version is written, verified, at the folder + its key; modification times and attributes are restored, as far
+/// as this user may. Folders get theirs in the end: those of the state, or of the last state that has keys with the
+/// prefix. A folder that was there before the export, and is not the one to export to and empty, keeps what it has
+/// unless files are replaced. Blocks of zeros become holes. No file is ever written outside the folder, or into the
+/// store's own. A file that is replaced stays until the new one is on the medium. A file that has the bytes of its
+/// version already is left alone, so that an interrupted export can be repeated.
 public struct ExportOptions: Sendable, Hashable {
   /// The prefix of the keys to export.
   public var prefix: String

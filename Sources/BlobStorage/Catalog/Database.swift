@@ -188,7 +188,8 @@ package final class Database: @unchecked Sendable {
 
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
   ///
-  /// - Throws: `mapFull` when the changes did not fit into the map: it has been made larger, and the caller may try again.
+  /// - Throws: `mapFull` when the changes did not fit into the map: it has been made larger, and the caller may try
+  ///   again.
   package func write<T>(_ body: (WriteTransaction) throws(BlobStorageError) -> T) throws(BlobStorageError)
     -> T
   {

@@ -328,8 +328,8 @@ extension WriterSession.Commit {
 
   /// Appends the manifest that names the chunks as the layout does.
   ///
-  /// The store may have another manifest of the blob, after a copy from a store with chunks of other lengths for example.
-  /// Its chunks may be gone, so the new one takes its place.
+  /// The store may have another manifest of the blob, after a copy from a store with chunks of other lengths for
+  /// example. Its chunks may be gone, so the new one takes its place.
   ///
   /// - Parameter isSame: whether the manifest at a place is known to name the same chunks, and can be shared.
   package mutating func appendManifest(
