@@ -216,6 +216,7 @@ struct RepairTests {
     }
     let report = try other.repair()
     #expect(report.setAside.count == 1 && report.unreadable.map(\.key) == ["k0"])
+    #expect(try other.losses().isEmpty, "the keys of all records are known")
     try check(other, "repaired")
     try other.close()
     try lab.forgetCatalog()

@@ -117,6 +117,39 @@ struct SecondCopyTests {
     }
   }
 
+  @Test("is looked for once for all that a lost pack had")
+  func scansOfLostPack() throws {
+    let lab = try Lab()
+    try lab.session { engine in
+      let items = (0..<50).map { PutItem(key: "k\($0)", data: noise(UInt64($0), 900)) }
+      _ = try engine.put(items, PutOptions())
+    }
+    let lost = try #require(try DamageTests.paths(lab).first)
+    try lab.session { try lab.put($0, [("other", noise(99, 500))]) }
+    let other = try #require(try DamageTests.paths(lab).first { $0 != lost }?.lastComponent?.string)
+    try lab.disk.remove(lost)
+    let openCount = Mutex(0)
+    try lab.session { engine in
+      let file = try #require(lost.lastComponent?.string)
+      let name = try #require(PackName(fileName: file))
+      var digests: [BlobDigest] = []
+      try engine.catalog.forEachChunk { (digest, row, view) throws(BlobStorageError) in
+        if try view.packRow(row.place.pack)?.name == name { digests.append(digest) }
+        return true
+      }
+      #expect(digests.count >= 50)
+      lab.disk.beforeCalls { call in
+        if call.kind == .open, call.detail.contains(other) { openCount.withLock { $0 += 1 } }
+      }
+      for digest in digests {
+        let error = #expect(throws: BlobStorageError.self) { _ = try engine.chunks.bytes(digest) }
+        #expect(error?.code == .corrupted)
+      }
+      lab.disk.beforeCalls(nil)
+    }
+    #expect(openCount.withLock { $0 } <= 3)
+  }
+
   @Test("is not collected while the one that stays is damaged", arguments: [false, true])
   func collected(rebuilds: Bool) throws {
     let lab = try Self.store()

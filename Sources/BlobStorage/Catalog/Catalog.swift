@@ -279,13 +279,14 @@ package final class Catalog: Sendable {
   private func whileMapGrows<T>(
     _ undo: (BlobStorageError) -> Void, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
-    while true {
+    for _ in 0..<16 {
       do throws(BlobStorageError) { return try body() } catch {
         guard error.code == .mapFull else { throw error }
         // It must not find what it has appended.
         undo(error)
       }
     }
+    throw BlobStorageError(.io, "A change of the catalog is too large: change less at once.")
   }
 
   private func settlingFirst<T>(

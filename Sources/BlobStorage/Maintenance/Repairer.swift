@@ -52,7 +52,11 @@ struct Repairer {
       if Self.isDamaged(row, result), !engine.sharing.keepsDamagedPacks, !missing.contains(row.name) {
         file = try engine.backend.adoptPack(row.name)
         if file == nil {
+          // A retired pack may have no file any more: the next collection forgets it.
+          if row.state == .retired { continue }
           busy = row.name
+          // All that it had was restored. The next repair does not know that, because the catalog is another by then.
+          if vouched.contains(row.name) { try forgetLosses(of: row.name) }
           continue
         }
         // Its writer may have added records, and closed it, since it was read.
@@ -130,6 +134,12 @@ struct Repairer {
     try engine.forEachPage(prefix: "") { report.keyCount += $0.count }
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
+  }
+
+  private func forgetLosses(of pack: PackName) throws(BlobStorageError) {
+    _ = try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.updatePack(pack) { $0.hasLostRecords = false }
+    }
   }
 
   private func verify(_ row: PackRow) throws(BlobStorageError) -> PackVerifier.Outcome {

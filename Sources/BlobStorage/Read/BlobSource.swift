@@ -37,9 +37,12 @@ package final class BlobSource: Sendable {
   ///
   /// - Complexity: reads the manifest if there is one. Does not extend the catalog.
   package func place(of layout: BlobLayout) throws(BlobStorageError) -> Place? {
-    guard layout.chunkCount > 1, let (row, pack) = try knownManifest(layout.digest) else { return nil }
+    guard layout.chunkCount > 1, let (row, pack) = try knownManifest(layout.digest),
+      row.chunkCount == layout.chunkCount
+    else { return nil }
     do throws(BlobStorageError) {
-      guard let file = try packs.file(pack) else { return nil }
+      // A request costs more than another manifest.
+      guard let file = try packs.file(pack), !file.isRemote else { return nil }
       let known = try readAfresh(layout.digest, row, file, pack)
       return try known.manifest().payload == layout.manifest().payload ? row.place : nil
     } catch {

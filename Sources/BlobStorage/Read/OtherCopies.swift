@@ -89,20 +89,23 @@ package final class OtherCopies: Sendable {
     let generation = catalog.generation
     var known = members.withLock { $0 }
     if known?.pack != pack || known?.generation != generation || known?.range.contains(offset) != true {
-      let found = try listedMembers(of: pack, around: offset)
-      members.withLock { $0 = found }
+      let (found, isWhole) = try listedMembers(of: pack, around: offset)
+      // A footer that could not be read, or is not there yet, may be read the next time.
+      members.withLock { $0 = isWhole ? found : nil }
       known = found
     }
     guard let record = known?.records[offset], record.chunk?.digest == digest else { return nil }
     return record
   }
 
-  private func listedMembers(of pack: PackName, around offset: Int64) throws(BlobStorageError) -> Members {
+  private func listedMembers(
+    of pack: PackName, around offset: Int64
+  ) throws(BlobStorageError) -> (Members, isWhole: Bool) {
     let generation = catalog.generation
     var records: [PackRecord] = []
     var (start, end) = (Int64(0), Int64.max)
     var countBehind = 0
-    try scan(pack) { (record, _) in
+    let outcome = try scan(pack) { (record, _) in
       guard record.member != nil else { return }
       if record.offset < offset {
         if records.count == 2 * memberCountMax {
@@ -118,9 +121,10 @@ package final class OtherCopies: Sendable {
       }
       records.append(record)
     }
-    return Members(
+    let members = Members(
       pack: pack, generation: generation, range: start..<end,
       records: Dictionary(records.map { ($0.offset, $0) }, uniquingKeysWith: { $1 }))
+    return (members, outcome.map { $0.isSealed && $0.gaps.isEmpty } ?? false)
   }
 
   /// What is looked for: what was asked for, what the pack lists from `offset` on, and within bounds what it lists
@@ -139,11 +143,32 @@ package final class OtherCopies: Sendable {
         sought.insert(identity)
       }
     }
+    // Of a lost pack the catalog knows what it had.
+    if sought.count == 1, before.isEmpty { sought.formUnion(try known(in: pack)) }
     for identity in before.reversed() {
       if sought.count >= soughtCountMax { break }
       sought.insert(identity)
     }
     return sought
+  }
+
+  /// What the catalog knows to lie in a pack, the first so many.
+  private func known(in pack: PackName) throws(BlobStorageError) -> Set<Identity> {
+    guard let number = try catalog.read({ (view) throws(BlobStorageError) in try view.packNumber(pack) })
+    else {
+      return []
+    }
+    var known: Set<Identity> = []
+    try catalog.forEachChunk { (digest, row, _) in
+      if row.place.pack == number { known.insert(Identity(digest: digest, isManifest: false)) }
+      return known.count < soughtCountMax
+    }
+    try catalog.forEachManifestPage { (page) in
+      for (digest, row) in page where row.place.pack == number && known.count < 2 * soughtCountMax {
+        known.insert(Identity(digest: digest, isManifest: true))
+      }
+    }
+    return known
   }
 
   private func search(_ sought: Set<Identity>) throws(BlobStorageError) -> [Identity: [Copy]] {
@@ -162,17 +187,19 @@ package final class OtherCopies: Sendable {
   }
 
   /// Calls `body` with the records of a pack. Skips a pack that cannot be read.
+  @discardableResult
   private func scan(
     _ name: PackName, _ body: (_ record: PackRecord, _ ordinal: Int) -> Void
-  ) throws(BlobStorageError) {
+  ) throws(BlobStorageError) -> PackScanner.Outcome? {
     do throws(BlobStorageError) {
       var ordinal = 0
-      try packs.scan(name) { record in
+      return try packs.scan(name) { record in
         body(record, ordinal)
         ordinal += 1
       }
     } catch {
       guard error.code == .corrupted || error.code == .packGone else { throw error }
+      return nil
     }
   }
 

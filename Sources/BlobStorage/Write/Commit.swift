@@ -237,13 +237,23 @@ extension WriterSession.Commit {
     else { return true }
     let internalKey = InternalKey.Purpose.replaced.key(key)
     guard internalKey.count <= BlobLimits.maximumKeyByteCount else { return false }
-    guard try canRefer(to: row.place) else { return false }
+    guard try stays(replaced: row.place) else { return false }
     try append(
       .ref(
         RefRecord(
           key: internalKey, version: stamp, replaced: .none, digest: row.digest, byteCount: row.byteCount,
           created: row.created, metadata: row.metadata)))
     return true
+  }
+
+  /// Whether a version that was replaced may be kept at its place: a power cut spares it if it spares this commit.
+  private func stays(replaced place: Place) throws(BlobStorageError) -> Bool {
+    if try canRefer(to: place) { return true }
+    // Whether an object is still there is asked for at the end. What a collector is about to remove does not stay (H2).
+    guard !session.backend.isDurableOnceSynced, let pack = try transaction.packRow(place.pack),
+      session.backend.isCountedOn(pack.name)
+    else { return false }
+    return try stays(at: place)
   }
 
   /// Drops all versions of a key but the youngest `count`. If none is left, also drops those that imports have

@@ -1,6 +1,7 @@
 import Dispatch
 import Logging
 import Synchronization
+import SystemPackage
 
 /// Begins packs, and reserves space for packs of known length before anything is written.
 extension WriterSession {
@@ -235,6 +236,7 @@ extension WriterSession {
       throw cause ?? error
     }
     do throws(BlobStorageError) { try synchronizeNames() } catch {
+      if error.isOfOpening { throw error }
       // A later sync would not tell which names were lost.
       markPoisoned(name)
       throw poison(name, error)
@@ -276,7 +278,9 @@ extension WriterSession {
         }
       }
       guard let byteCount else { throw lost(writer.name) }
-      do throws(BlobStorageError) { try synchronizeNames() } catch { throw poison(writer.name, error) }
+      do throws(BlobStorageError) { try synchronizeNames() } catch {
+        throw error.isOfOpening ? error : poison(writer.name, error)
+      }
       // What another thread's sync of the pack has lost, this one does not tell.
       try checkNotPoisoned()
       enter(.sealed(writer.name, recordsEnd: writer.byteCount))
@@ -571,5 +575,12 @@ extension WriterSession {
     for watermark in published { try synchronize(watermark) }
     logger.warning(
       "The catalog lags behind until it can be written.", metadata: ["reason": "\(error.message)"])
+  }
+}
+
+extension BlobStorageError {
+  /// Whether a folder could not even be opened, so that no sync of it has failed.
+  fileprivate var isOfOpening: Bool {
+    errno == Errno.tooManyOpenFiles.rawValue || errno == Errno.tooManyOpenFilesInSystem.rawValue
   }
 }

@@ -491,7 +491,10 @@ package final class WriterSession: Sendable {
     let commitOffset = commitOffset ?? (packs.writer === writer ? packs.commitOffset : nil)
     let end = min(writer.writtenByteCount, commitOffset ?? .max)
     packs.remove(writer, from: end)
-    _ = locked { $0.beginCut(of: writer.name, leaving: packs, cause) }
+    // Callers are told of it later: a code that asks for another attempt is not for them.
+    let isOwn = cause.code == .mapFull
+    let told = isOwn ? BlobStorageError(.io, cause.message, pack: "\(writer.name)") : cause
+    _ = locked { $0.beginCut(of: writer.name, leaving: packs, told) }
     var failure: BlobStorageError?
     // Synced, because a power cut would otherwise bring back records that were reported as failed.
     do throws(BlobStorageError) {
