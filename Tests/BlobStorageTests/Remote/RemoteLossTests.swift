@@ -184,8 +184,9 @@ struct RemoteLossTests {
     }
   }
 
-  @Test("or cut is not relied on: the same bytes are stored again, and read everywhere")
-  func cut() throws {
+  @Test(
+    "or cut is not relied on: the same bytes are stored again, and read everywhere", arguments: [false, true])
+  func cut(_ isListed: Bool) throws {
     var random = SplitMix64.announced()
     let bytes = random.bytes(20_000)
     let living = try machines.engine("one")
@@ -194,8 +195,15 @@ struct RemoteLossTests {
     _ = try command("two") { (engine) throws in #expect(try engine.data("a", nil) == Data(bytes)) }
     let object = try #require(machines.store.peek(pack))
     machines.store.set(pack, Array(object.prefix(1_000)))
+    let name = try #require(SharedNames.packName(pack))
     _ = try command("two") { (engine) throws in
+      if isListed { _ = try #require(engine.backend as? RemoteBackend).publishedPacks() }
       #expect(try engine.put("b", bytes, PutOptions()).newByteCount == 20_000)
+      // Its row stays as it is: another program may bring the pack back.
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        try CatalogBuilder.condemnUncounted(engine.backend, in: transaction)
+      }
+      #expect(try engine.catalog.packRow(name)?.state == .live)
     }
     #expect(try machines.engine("three").data("b", nil) == Data(bytes))
   }
