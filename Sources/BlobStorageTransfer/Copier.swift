@@ -205,7 +205,19 @@ package final class Copier {
     }
   }
 
+  /// Plans a page of keys. Where packs are published, looks for those that the plans count on, and if one is missing or
+  /// cut, plans again without it.
   private func plans(of keys: [CopiedKey]) throws(BlobStorageError) -> [PlannedKey] {
+    let (damaged, known) = (report.damaged, unsynced)
+    let plans = try plansInView(of: keys)
+    guard !target.backend.isDurableOnceSynced, unsynced != known,
+      try target.writer.publisher.secure(unsynced.subtracting(known), of: target.writer) != nil
+    else { return plans }
+    (report.damaged, unsynced) = (damaged, known)
+    return try plansInView(of: keys)
+  }
+
+  private func plansInView(of keys: [CopiedKey]) throws(BlobStorageError) -> [PlannedKey] {
     try target.catalog.read { (transaction) throws(BlobStorageError) -> [PlannedKey] in
       var plans: [PlannedKey] = []
       for key in keys {

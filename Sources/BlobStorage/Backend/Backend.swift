@@ -32,6 +32,9 @@ package protocol Backend: Sendable {
   /// Whether a new record may refer to one in this pack: no collector is known to have condemned or removed the pack.
   func isCountedOn(_ name: PackName) -> Bool
 
+  /// Whether new records may refer to any pack of the catalog, as far as that shows without a look at each.
+  func countsOnAll(of view: ReadTransaction) throws(BlobStorageError) -> Bool
+
   /// Whether a collector is known to have removed the pack: what is needed of it lies in others.
   func isRemoved(_ name: PackName) -> Bool
 
@@ -109,6 +112,7 @@ extension Backend {
   package func knownPackNames() throws(BlobStorageError) -> Set<PackName> { [] }
   package func prefetchFooters() throws(BlobStorageError) {}
   package func isCountedOn(_ name: PackName) -> Bool { true }
+  package func countsOnAll(of view: ReadTransaction) -> Bool { false }
   package func isRemoved(_ name: PackName) -> Bool { false }
   package var readAheadCount: Int { 0 }
   package var hasRoomAhead: Bool { true }

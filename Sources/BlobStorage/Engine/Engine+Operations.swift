@@ -383,21 +383,17 @@ extension Engine {
   ) throws(BlobStorageError) -> PutResult? {
     try checkOpen()
     try check(options.condition, on: to)
-    do throws(BlobStorageError) {
-      return try commitVersions(on: [from, to], options.durability) {
-        (commit, found) throws(BlobStorageError) -> PutResult? in
-        guard let row = try Self.row(id, of: from, commit.transaction),
-          try found.mayReferTo([row], commit)
-        else { return nil }
-        var ref = RefOptions(options)
-        ref.metadata = row.metadata
-        let (version, byteCount) = try commit.appendRef(to, row.digest, row.byteCount, ref)
-        return PutResult(version: version, newByteCount: 0, storedByteCount: Int64(byteCount))
-      }
-    } catch {
-      // In a bucket packs can stay condemned for long.
-      guard error.code == .busy, !sharing.collectsBesideCommits else { throw error }
-      return try putAgain(id, of: from, as: to, options)
+    return try commitVersions(on: [from, to], options.durability) {
+      (commit, found) throws(BlobStorageError) -> PutResult? in
+      guard let row = try Self.row(id, of: from, commit.transaction),
+        try found.mayReferTo([row], commit)
+      else { return nil }
+      var ref = RefOptions(options)
+      ref.metadata = row.metadata
+      let (version, byteCount) = try commit.appendRef(to, row.digest, row.byteCount, ref)
+      return PutResult(version: version, newByteCount: 0, storedByteCount: Int64(byteCount))
+    } orInBucket: { [self] () throws(BlobStorageError) -> PutResult? in
+      try putAgain(id, of: from, as: to, options)
     }
   }
 
@@ -410,7 +406,8 @@ extension Engine {
     return name.current?.row
   }
 
-  /// Puts the content and the metadata of a version like any others: what lies in condemned packs is stored again.
+  /// Puts the content and the metadata of a version like any others: what lies in condemned or cut packs is stored
+  /// again.
   private func putAgain(
     _ id: BlobVersion.ID?, of from: [UInt8], as to: [UInt8], _ options: PutOptions
   ) throws(BlobStorageError) -> PutResult? {
@@ -507,9 +504,13 @@ extension Engine {
 
   /// Commits what `body` appends. While `body` returns nil because it may not refer to something yet, does the missing
   /// work and calls it again.
+  ///
+  /// - Parameter putAgain: does it another way where the commit may not refer to something for long: in a bucket, packs
+  ///   stay condemned for long, and what another program has cut stays so.
   private func commitVersions<T>(
     on keys: [[UInt8]], _ durability: Durability,
-    _ body: (inout WriterSession.Commit, inout FoundBlobs) throws(BlobStorageError) -> T?
+    _ body: (inout WriterSession.Commit, inout FoundBlobs) throws(BlobStorageError) -> T?,
+    orInBucket putAgain: (() throws(BlobStorageError) -> T?)? = nil
   ) throws(BlobStorageError) -> T? {
     var found = FoundBlobs(checksCondemned: !sharing.collectsBesideCommits || keys.first != keys.last)
     for _ in 0..<8 {
@@ -522,9 +523,14 @@ extension Engine {
         if result != nil { try makeDurable(durability, watermark) }
         return result
       }
-      if let lost = try writer.publisher.secure(found.unsynced, of: writer) {
-        throw BlobStorageError(
+      var refusal = found.refusal
+      if refusal == nil, let lost = try writer.publisher.secure(found.unsynced, of: writer) {
+        refusal = BlobStorageError(
           .io, "Pack \(lost), which the version is in, cannot be made durable: run verify.", pack: "\(lost)")
+      }
+      if let refusal {
+        guard let putAgain, !sharing.collectsBesideCommits else { throw refusal }
+        return try putAgain()
       }
       for digest in found.unknown { found.add(digest, try chunks(of: digest)) }
     }

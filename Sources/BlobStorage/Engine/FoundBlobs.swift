@@ -11,34 +11,33 @@ struct FoundBlobs {
   private(set) var unsynced: Set<PackName> = []
   /// Blobs whose chunks have to be known first.
   private(set) var unknown: Set<BlobDigest> = []
+  /// Why the commit may not refer to a blob before gc has finished.
+  private(set) var refusal: BlobStorageError?
   private var synced: Set<PackName> = []
   private var chunks: [BlobDigest: [BlobDigest]] = [:]
 
   init(checksCondemned: Bool) { self.checksCondemned = checksCondemned }
 
-  var isComplete: Bool { unsynced.isEmpty && unknown.isEmpty }
+  var isComplete: Bool { unsynced.isEmpty && unknown.isEmpty && refusal == nil }
 
   mutating func begin() {
     synced.formUnion(unsynced)
-    (unsynced, unknown) = ([], [])
+    (unsynced, unknown, refusal) = ([], [], nil)
   }
 
   mutating func add(_ digest: BlobDigest, _ chunks: [BlobDigest]) { self.chunks[digest] = chunks }
 
   /// Whether the commit may refer to the blobs of these versions; else notes what has to be done first.
   ///
-  /// - Throws: `busy` if gc is moving one of them, `corrupted` if it is not known which blob a version has.
+  /// - Throws: `corrupted` if it is not known which blob a version has.
   mutating func mayReferTo(
     _ rows: [VersionRow], _ commit: borrowing WriterSession.Commit
   ) throws(BlobStorageError) -> Bool {
     // The commit may have been tried before.
-    (unsynced, unknown) = ([], [])
+    (unsynced, unknown, refusal) = ([], [], nil)
     let view = commit.transaction
     let backend = commit.session.backend
-    // A process that knows less of collections than the backend may have extended the catalog since.
-    let isCollecting =
-      checksCondemned
-      ? try view.packRows().contains { $0.row.state != .live || !backend.isCountedOn($0.row.name) } : false
+    let isCollecting = checksCondemned ? try Self.isCollecting(view, backend) : false
     for row in rows {
       guard !row.digest.isUnknown else {
         throw BlobStorageError(.corrupted, "A version's blob cannot be found any more: run verify.")
@@ -54,12 +53,23 @@ struct FoundBlobs {
         continue
       }
       guard try Self.stays(row.digest, digests, view, backend) else {
-        throw BlobStorageError(
+        refusal = BlobStorageError(
           .busy, "gc is moving what the version needs: try again when it has finished.", digest: row.digest)
+        return false
       }
     }
     return isComplete
   }
+
+  /// Whether the view has packs on which nothing new may rely.
+  private static func isCollecting(
+    _ view: ReadTransaction, _ backend: any Backend
+  ) throws(BlobStorageError) -> Bool {
+    if try backend.countsOnAll(of: view) { return false }
+    // A process that knows less of collections than the backend may have extended the catalog since.
+    return try view.packRows().contains { $0.row.state != .live || !backend.isCountedOn($0.row.name) }
+  }
+
   /// Whether no collector is about to remove what a blob needs.
   private static func stays(
     _ blob: BlobDigest, _ chunks: [BlobDigest], _ view: ReadTransaction, _ backend: any Backend

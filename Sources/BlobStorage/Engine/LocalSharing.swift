@@ -108,7 +108,7 @@ package struct LocalPublisher: PackPublisher {
     true
   }
 
-  package func isThere(_ pack: PackName) -> Bool { true }
+  package func isThere(_ pack: PackRow) -> Bool { true }
 
   package func secure(
     _ packs: Set<PackName>, of session: WriterSession

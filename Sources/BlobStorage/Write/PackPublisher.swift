@@ -34,8 +34,8 @@ package protocol PackPublisher: Sendable {
     _ place: Place, _ transaction: ReadTransaction, _ session: WriterSession
   ) throws(BlobStorageError) -> Bool
 
-  /// Whether a durable pack is known to exist still: its object may have been deleted.
-  func isThere(_ pack: PackName) -> Bool
+  /// Whether a durable pack is known to exist still: its object may have been deleted or cut.
+  func isThere(_ pack: PackRow) -> Bool
 
   /// Ensures that other packs are durable and exist, so that new records may refer to them.
   ///

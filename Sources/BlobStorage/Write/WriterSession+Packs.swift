@@ -254,7 +254,7 @@ extension WriterSession {
   package func canRefer(to place: Place, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
     if weaknesses.contains(.skipsSharedSync) { return true }
     guard let row = try transaction.packRow(place.pack), backend.isCountedOn(row.name) else { return false }
-    if row.durableByteCount > place.offset, publisher.isThere(row.name) { return true }
+    if row.durableByteCount > place.offset, publisher.isThere(row) { return true }
     if publisher.precedes(row.name, self) { return true }
     return locked { $0.canRefer(to: row.name, offset: place.offset) }
   }

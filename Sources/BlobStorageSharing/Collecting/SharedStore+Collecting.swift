@@ -15,6 +15,13 @@ extension SharedStore {
     defer { withExtendedLifetime(lock) {} }
     // Publish first: the collector's catalog has no unpublished drops.
     if !options.isDryRun { try engine.writer.rollOver() }
+    // Before losses end this: the loss of packs of a registered writer may not be accepted.
+    if !options.isDryRun, !options.fencedWriters.isEmpty {
+      try withCollector(engine) { (own) throws(BlobStorageError) in
+        guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
+        for writer in options.fencedWriters.sorted() { try store.fence(writer, for: own) }
+      }
+    }
     // The collector's catalog lacks packs that were lost before it could read them.
     let lost = try losses().lostPacks
     if !lost.isEmpty {
@@ -65,7 +72,8 @@ extension SharedStore {
 
   /// Checks that a writer which may go on has published all of these lost packs: no pack can get a removed name.
   ///
-  /// A stray object under a later name makes all names before it look lost.
+  /// A stray object under a later name makes all names before it look lost. A damaged pack was published if its header
+  /// can be read: no stray object has it.
   ///
   /// - Parameter engine: what its catalog has as published counts, too.
   /// - Throws: `corrupted`, with the stray object's name.
@@ -84,7 +92,8 @@ extension SharedStore {
     var published = try Membership.publishedSequences(
       backend.objects, storeID: backend.storeID, of: writers)
     if let named = engine.shared?.backend.named.withLock({ $0 }) { published.merge(named) { max($0, $1) } }
-    for (_, row) in try engine.catalog.packRows() where row.durableByteCount > 0 && !row.isDamaged {
+    for (_, row) in try engine.catalog.packRows()
+    where row.durableByteCount > 0 && (!row.isDamaged || row.created > 0) {
       published[row.name.writer] = max(published[row.name.writer] ?? 0, row.name.sequence)
     }
     for writer in writers.sorted() {
@@ -96,7 +105,8 @@ extension SharedStore {
         .corrupted,
         "The object \(object) in \(backend.objects.place) lies behind the last pack that its writer, which is still"
           + " registered, is known to have published: delete the object if no machine has put it, or repair again when"
-          + " the writer has closed the store.", path: object)
+          + " the writer has closed the store, or after `gc --fence \(Hex.text(writer))` if its process has died.",
+        path: object)
     }
   }
 
@@ -154,9 +164,6 @@ extension SharedStore {
     by own: Engine, _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
   ) throws(BlobStorageError) -> GarbageCollectionReport {
     guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
-    if !options.isDryRun {
-      for writer in options.fencedWriters.sorted() { try store.fence(writer, for: own) }
-    }
     let removal = SharedRemoval(store: store) { [self] (collections) throws(BlobStorageError) in
       // This process is also a writer, and must acknowledge.
       backend.adopt(collections)

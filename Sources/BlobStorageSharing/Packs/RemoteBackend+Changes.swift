@@ -146,20 +146,16 @@ extension RemoteBackend {
 
   // MARK: Asking
 
-  /// Whether a published pack existed when this process last checked.
-  package func isThere(_ name: PackName) -> Bool {
-    !hasChanges || weaknesses.contains(.reliesWithoutAsking)
-      || publishedByteCount(name) != nil && !isReplaced(name)
+  /// Whether a published pack existed, with the length that the catalog has, when this process last checked.
+  package func isThere(_ pack: PackRow) -> Bool {
+    if weaknesses.contains(.reliesWithoutAsking) { return true }
+    guard let byteCount = publishedByteCount(pack.name) else { return !hasChanges }
+    return byteCount == pack.durableByteCount
   }
 
-  /// Whether the object of a published pack was cut or replaced when this process last looked for it.
-  func isReplaced(_ name: PackName) -> Bool { replaced.withLock { $0.contains(name) } }
-
-  /// Compares the length of an object that was looked for with that of the pack, as the catalog has it.
-  func compareLength(of name: PackName, _ byteCount: Int64) {
-    guard byteCount > 0, let found = publishedByteCount(name), found != byteCount else { return }
-    replaced.withLock { _ = $0.insert(name) }
-  }
+  /// Whether the object of a published pack had another length when this process last checked: something has cut or
+  /// replaced it.
+  func isReplaced(_ pack: PackRow) -> Bool { publishedByteCount(pack.name) != nil && !isThere(pack) }
 
   /// Checks published packs, several at once; returns whether all exist.
   func areThere(_ names: [PackName]) throws(BlobStorageError) -> Bool {

@@ -44,8 +44,6 @@ package final class RemoteBackend: Backend {
   private let listing = Mutex<StoreListing?>(nil)
   /// Published packs whose objects are gone, as of the last extension. New puts do not rely on them.
   private let lost = Mutex<Set<PackName>>([])
-  /// Published packs whose objects had another length when this process looked for them. New puts do not rely on them.
-  let replaced = Mutex<Set<PackName>>([])
   /// Objects with names of packs that are packs of other stores.
   let strays = Mutex<Set<PackName>>([])
   /// Published packs whose copies in the spool are not read: a power cut may have torn them.
@@ -180,16 +178,19 @@ package final class RemoteBackend: Backend {
   func setPublished(_ name: PackName, _ byteCount: Int64) { lengths.withLock { $0[name] = byteCount } }
 
   /// Forgets which packs were there, so that puts look for them again.
-  func forgetPublished() {
-    guard hasChanges else { return }
-    lengths.withLock { $0 = [:] }
-    replaced.withLock { $0 = [] }
-  }
+  func forgetPublished() { if hasChanges { lengths.withLock { $0 = [:] } } }
 
   package func isCountedOn(_ name: PackName) -> Bool {
-    if lost.withLock({ $0.contains(name) }) || isReplaced(name) { return false }
+    if lost.withLock({ $0.contains(name) }) { return false }
     return countsOnCondemned
       || knownCollections.withLock { !$0.condemned.contains(name) && !$0.removed.contains(name) }
+  }
+
+  package func countsOnAll(of view: ReadTransaction) throws(BlobStorageError) -> Bool {
+    let (collections, isNoneLost) = (collections, lost.withLock { $0.isEmpty })
+    guard isNoneLost, collections.condemned.isEmpty else { return false }
+    // A catalog that agrees with the log has none that was removed, and every drop from before that.
+    return try view.meta(.settledLog) > UInt64(collections.number)
   }
 
   package func isRemoved(_ name: PackName) -> Bool {

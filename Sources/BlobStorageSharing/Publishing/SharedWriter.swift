@@ -83,27 +83,36 @@ final class SharedWriter: PackPublisher {
     guard let row = try transaction.packRow(place.pack) else { return false }
     if precedes(row.name, session) { return true }
     // A condemned pack counts too: its live records are copied before it goes.
-    guard row.durableByteCount > place.offset, !row.isLost, !backend.isReplaced(row.name) else {
-      return false
-    }
-    if !backend.isThere(row.name) { kept.withLock { _ = $0.insert(row.name) } }
+    guard row.durableByteCount > place.offset, !row.isLost, !backend.isReplaced(row) else { return false }
+    if !backend.isThere(row) { kept.withLock { _ = $0.insert(row.name) } }
     return true
   }
 
-  func isThere(_ pack: PackName) -> Bool { backend.isThere(pack) }
+  func isThere(_ pack: PackRow) -> Bool { backend.isThere(pack) }
 
-  /// Checks packs that this process has not checked yet. Returns one that is missing, and the catalog then marks it as
-  /// lost.
+  /// Checks packs that this process has not checked yet. Returns one that is missing or cut. The catalog then marks a
+  /// missing one as lost.
   func secure(_ packs: Set<PackName>, of session: WriterSession) throws(BlobStorageError) -> PackName? {
-    let names = packs.filter { !backend.isThere($0) }.sorted()
+    let names = try rows(packs, session).filter { !backend.isThere($0) }.map(\.name)
     guard !names.isEmpty else { return nil }
     let areThere = names.count > Self.askedCountMax ? false : try backend.areThere(names)
     if !areThere { _ = try listLost() }
     kept.withLock { $0.subtract(names) }
-    for name in names {
-      backend.compareLength(of: name, try session.catalog.packRow(name)?.durableByteCount ?? 0)
+    return try rows(Set(names), session).first { !backend.isThere($0) }?.name
+  }
+
+  /// The rows of packs, in order, without those that have left the store.
+  private func rows(
+    _ packs: Set<PackName>, _ session: WriterSession
+  ) throws(BlobStorageError) -> [PackRow] {
+    if packs.isEmpty { return [] }
+    return try session.catalog.read { (transaction) throws(BlobStorageError) -> [PackRow] in
+      var rows: [PackRow] = []
+      for name in packs.sorted() {
+        if let row = try transaction.pack(name)?.row { rows.append(row) }
+      }
+      return rows
     }
-    return names.first { !backend.isThere($0) }
   }
 
   /// From this number on, one listing of all packs costs less than checking each.
@@ -111,17 +120,20 @@ final class SharedWriter: PackPublisher {
 
   /// Checks the packs that unchanged files rely on, and all others, which may have their chunks.
   ///
-  /// - Throws: `corrupted` if one is missing. Later puts do not rely on it.
-  func checkKept() throws(BlobStorageError) {
+  /// - Throws: `corrupted` if one is missing, or if one that unchanged files rely on was cut. Later puts do not rely on
+  ///   it.
+  func checkKept(of session: WriterSession) throws(BlobStorageError) {
     let names = kept.withLock { kept in
       defer { kept = [] }
       return kept
     }
-    guard names.contains(where: { !backend.isThere($0) }) else { return }
-    if let lost = try listLost().first {
+    guard try rows(names, session).contains(where: { !backend.isThere($0) }) else { return }
+    var lost = try listLost().first
+    if lost == nil { lost = try rows(names, session).first { backend.isReplaced($0) }?.name }
+    if let lost {
       throw BlobStorageError(
         .corrupted,
-        "Pack \(lost) was published, and its object was deleted: repeat what you began, which stores it again.",
+        "Pack \(lost) was published, and its object was deleted or cut: repeat what you began, which stores it again.",
         pack: "\(lost)")
     }
   }

@@ -16,7 +16,7 @@ struct SpoolAdoption {
   private var ended: Set<UInt64> = []
   /// Why a publishable pack was not published.
   private(set) var failure: BlobStorageError?
-  /// Whether packs of dead writers stay in the spool without a failure: locked by another process, or not sealed.
+  /// Whether packs of dead writers stay in the spool because another process has locked them.
   private(set) var hasLeftPacks = false
 
   init(_ parts: StoreParts, _ backend: RemoteBackend, _ locks: WriterLocks) {
@@ -123,7 +123,11 @@ struct SpoolAdoption {
     let listing = try backend.listing(of: writer)
     for name in names {
       // A living writer publishes its own packs.
-      guard let file = try backend.adoptPack(name) else { return leavePacks(of: writer) }
+      guard let file = try backend.adoptPack(name) else {
+        unfinished.insert(writer)
+        hasLeftPacks = true
+        return
+      }
       defer { file.close() }
       let row = try row(of: name)
       if let byteCount = listing.packs[name], byteCount == (try file.status().byteCount) {
@@ -144,8 +148,12 @@ struct SpoolAdoption {
         continue
       }
       if !ended.contains(writer) {
-        // Without room for its footer, or where the medium cannot read it, the pack waits for the next opening.
-        guard let row, row.isSealed, !row.isUnreadable else { return leavePacks(of: writer) }
+        // Without room for its footer, or where the medium cannot read it, the pack waits for the next opening. One that
+        // is not registered any more can never be published.
+        guard let row, row.isSealed, !row.isUnreadable || !isRegistered else {
+          unfinished.insert(writer)
+          return
+        }
         if isRegistered, follows(name, listing), !row.isDamaged, try isWhole(name, file),
           try publish(name, file)
         {
@@ -188,11 +196,6 @@ struct SpoolAdoption {
       guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
       return true
     }
-  }
-
-  private mutating func leavePacks(of writer: UInt64) {
-    unfinished.insert(writer)
-    hasLeftPacks = true
   }
 
   /// Whether all earlier packs of the writer were published, and none is a fence. Packs behind a gap or a fence are not

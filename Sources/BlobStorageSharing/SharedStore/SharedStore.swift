@@ -104,7 +104,7 @@ package final class SharedStore: Sharing {
 
   package func synchronizeFound(_ session: WriterSession) throws(BlobStorageError) {
     try session.rollOver()
-    try (session.publisher as? SharedWriter)?.checkKept()
+    try (session.publisher as? SharedWriter)?.checkKept(of: session)
   }
 
   /// Publishes packs that dead processes left. Returns the error if some could not be published. Those stay, and reads

@@ -184,8 +184,9 @@ struct RemoteLossTests {
     }
   }
 
-  @Test("or cut is not relied on: the same bytes are stored again, and read everywhere")
-  func cut() throws {
+  @Test(
+    "or cut is not relied on: the same bytes are stored again, and read everywhere", arguments: [false, true])
+  func cut(_ isListed: Bool) throws {
     var random = SplitMix64.announced()
     let bytes = random.bytes(20_000)
     let living = try machines.engine("one")
@@ -194,10 +195,54 @@ struct RemoteLossTests {
     _ = try command("two") { (engine) throws in #expect(try engine.data("a", nil) == Data(bytes)) }
     let object = try #require(machines.store.peek(pack))
     machines.store.set(pack, Array(object.prefix(1_000)))
+    let name = try #require(SharedNames.packName(pack))
     _ = try command("two") { (engine) throws in
+      if isListed { _ = try #require(engine.backend as? RemoteBackend).publishedPacks() }
       #expect(try engine.put("b", bytes, PutOptions()).newByteCount == 20_000)
+      // Its row stays as it is: another program may bring the pack back.
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        try CatalogBuilder.condemnUncounted(engine.backend, in: transaction)
+      }
+      #expect(try engine.catalog.packRow(name)?.state == .live)
     }
     #expect(try machines.engine("three").data("b", nil) == Data(bytes))
+  }
+
+  /// Cuts the only pack, so that its footer and most of its records are gone.
+  private func cutPack() throws {
+    let pack = try #require(machines.names("packs/").first)
+    machines.store.set(pack, Array(try #require(machines.store.peek(pack)).prefix(1_000)))
+  }
+
+  @Test("or cut keeps no version from being duplicated by a machine that can read it")
+  func versionInCut() throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(20_000)
+    _ = try command("one") { _ = try $0.put("a", bytes, PutOptions()) }
+    try cutPack()
+    _ = try command("one") { (engine) throws in
+      #expect(try engine.putVersion(nil, of: "a", as: "b", PutOptions())?.newByteCount == 20_000)
+    }
+    #expect(try machines.engine("three").data("b", nil) == Data(bytes))
+  }
+
+  @Test("or cut gets its versions again from the next copy, and the copy after that sends nothing")
+  func copiedAgain() throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(20_000)
+    let other = try SharedMachines()
+    let source = try other.engine("source")
+    _ = try source.put("a", bytes, PutOptions())
+    _ = try command("one") { (engine) throws in
+      #expect(try runCopy(source, to: engine).newVersionCount == 1)
+    }
+    try cutPack()
+    for count in [1, 0] {
+      _ = try command("one") { (engine) throws in
+        #expect(try runCopy(source, to: engine).newVersionCount == count)
+      }
+    }
+    #expect(try machines.engine("three").data("a", nil) == Data(bytes))
   }
 
   @Test("is missed by a machine that a change tells of it, each time until it is back")

@@ -112,4 +112,44 @@ struct RemoteStrayTests {
     let expected = ["a": Array("first".utf8), "b": Array("b".utf8), "c": Array("c".utf8)]
     try machines.check(expected, "when the stray object is gone")
   }
+
+  /// Fails if a store waits for ever for a dead writer, because its registration says less than it has published.
+  @Test(
+    "in the place of a dead writer's last pack ends as a loss: at once if it has the pack's header, else after a fence",
+    arguments: [true, false])
+  func lastOfDead(_ hasHeader: Bool) throws {
+    var random = SplitMix64.announced()
+    let kept = random.bytes(20_000)
+    let other = try machines.engine("other")
+    _ = try other.put("kept", kept, PutOptions())
+    try other.close()
+    var dying: Engine? = try machines.engine("one")
+    _ = try dying?.put("lost", random.bytes(20_000), PutOptions())
+    let writer = try #require(dying?.writer.writerID)
+    dying = nil
+    let object = SharedNames.pack(PackName(writer: writer, sequence: 1))
+    var bytes = random.bytes(500)
+    if hasHeader {
+      // Damaged from the first record up to the trailer, so that neither records nor footer can be read.
+      bytes = try #require(machines.store.peek(object))
+      let end = bytes.count - PackFooter.Trailer.byteCount
+      bytes.replaceSubrange(
+        PackHeader.byteCount..<end, with: random.bytes(end - PackHeader.byteCount))
+    }
+    machines.store.set(object, bytes)
+    let repairing = try machines.engine("two")
+    if !hasHeader {
+      let error = failure { _ = try repairing.repair(acceptsLosses: true) }
+      #expect(
+        error?.code == .corrupted && error?.message.contains("--fence \(Hex.text(writer))") == true,
+        "\(error as Any)")
+      var options = SharedMachines.everything
+      options.fencedWriters = [Hex.text(writer)]
+      #expect(try repairing.collectGarbage(options).obstacles.count == 1)
+    }
+    _ = try repairing.repair(acceptsLosses: true)
+    #expect(try repairing.collectGarbage(SharedMachines.everything).obstacles == [])
+    try repairing.close()
+    try machines.check(["kept": kept], "when the loss is accepted")
+  }
 }
