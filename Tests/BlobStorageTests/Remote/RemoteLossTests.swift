@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageSharing
 import BlobStorageTestSupport
+import BlobStorageTransfer
 import Foundation
 import Synchronization
 import Testing
