@@ -362,6 +362,18 @@ struct TreeTests {
     for folder in ["out", "empty", "half"] { #expect(try await differences(workshop, "tree", folder) == []) }
   }
 
+  @Test("lose what a killed export has left in the folder to export to")
+  func leftovers() async throws {
+    let workshop = try await Workshop()
+    let outcome = try await workshop.shell(
+      """
+      mkdir -p tree out; echo 1 > tree/a; $TOOL import tree --prefix t -q > /dev/null
+      echo part > out/.blobstorage-x-1.partial; chmod 755 out; : > out/.blobstorage-mode-555.partial
+      $TOOL export t/ out --strip t/ -q > /dev/null; ls -A out; stat -c %a out; chmod 755 out
+      """)
+    #expect(outcome.lines == ["a", "555"], "\(outcome.text) \(outcome.errors)")
+  }
+
   @Test("replace files by folders and empty folders by files with --overwrite, and nothing outside")
   func otherKinds() async throws {
     let workshop = try await Workshop()
