@@ -353,13 +353,17 @@ struct TreeTests {
       mkdir empty; chmod 711 empty; export empty; stat -c %a empty
       # What an export has left that was killed.
       mkdir -p half/d; chmod 1700 half half/d; export half; stat -c %a half half/d
+      # Folders of an export that has not known their attributes.
+      export late --glob t/d/g; stat -c %a late late/d; export late; stat -c %a late late/d
       """)
     #expect(
       outcome.lines == [
         "0", "0", "700", "700", "1777", "750", "user.mine", "0", "755", "755", "755", "user.note", "0", "755",
-        "0", "755", "755",
+        "0", "755", "755", "0", "1700", "1700", "0", "755", "755",
       ], "\(outcome.text) \(outcome.errors)")
-    for folder in ["out", "empty", "half"] { #expect(try await differences(workshop, "tree", folder) == []) }
+    for folder in ["out", "empty", "half", "late"] {
+      #expect(try await differences(workshop, "tree", folder) == [])
+    }
   }
 
   @Test("lose what a killed export has left in the folder to export to")
