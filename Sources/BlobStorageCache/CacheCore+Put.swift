@@ -395,17 +395,25 @@ extension CacheCore {
     return report.freedByteCount
   }
 
-  /// Drops keys, unless they were used or put since they were chosen.
+  /// Drops keys, unless they were used or put since they were chosen. Forgets those of an earlier cache.
   ///
-  /// - Returns: how many were dropped.
+  /// - Returns: how many were dropped or forgotten.
   @discardableResult
   func evict(_ keys: [(id: CachedKeyRow.ID, row: CachedKeyRow)]) throws(BlobStorageError) -> Int {
     var evictedCount = 0
-    for page in keys.parts(of: 500) {
+    let own = keys.filter { $0.row.key.starts(with: prefixBytes) }
+    if own.count < keys.count {
+      // A process that used a cache with another prefix has noted them late. Throws if that cache is the newer one.
+      try adoptLimits()
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        for (id, row) in keys where !row.key.starts(with: prefixBytes) {
+          try transaction.setCachedKey(id, nil)
+        }
+      }
+    }
+    for page in own.parts(of: 500) {
       evictedCount += try drop(page.map(\.row.key)) { (index, view) throws(BlobStorageError) in
         let (id, row) = page[page.startIndex + index]
-        // Another process may have ended the cache and begun one with another prefix.
-        guard row.key.starts(with: prefixBytes) else { return false }
         if state.withLock({ $0.notes.keys[id] != nil }) { return false }
         guard try view.cachedKey(id) == row else { return false }
         // A value that was put since, and is not noted yet, stays.
@@ -415,7 +423,7 @@ extension CacheCore {
     }
     state.withLock { $0.counts.evictedCount += evictedCount }
     if evictedCount > 0 { engine.metrics?.record(.evicted(keyCount: evictedCount)) }
-    return evictedCount
+    return evictedCount + keys.count - own.count
   }
 
   /// Recovers packs of dead writers: they hold on to space that they do not use.

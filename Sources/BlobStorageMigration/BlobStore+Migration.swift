@@ -8,7 +8,8 @@ public struct MigrationReport: Sendable, Hashable, Codable {
   /// A snapshot whose files were imported.
   public struct Snapshot: Sendable, Hashable, Codable {
     public var snapshot: SnapshotRepository.Snapshot
-    /// The state that it became; nil if the program could not write it whole: the next migration imports it again.
+    /// The state that it became; nil if it has no files. If the program could not write it whole, its name ends in
+    /// `-partial`, and the next migration imports the snapshot again.
     public var state: TreeState?
     /// Files that could not be imported.
     public var skipped: [SkippedFile]
@@ -33,9 +34,9 @@ extension BlobStore {
   ///
   /// The program writes each snapshot into a folder, which is imported and removed: that needs room for the longest
   /// one. A file that is as in the snapshot before keeps its version. Snapshots that are states already are passed
-  /// over, so that an interrupted migration can be started again. A snapshot that the program cannot write whole
-  /// becomes no state: its files are imported, and the next migration imports it again. If a snapshot is imported
-  /// after a younger one, the youngest is imported once more, so that its files stay current.
+  /// over, so that an interrupted migration can be started again. If the program cannot write a snapshot whole, the
+  /// state has what it has written and a name that ends in `-partial`, and the next migration imports the snapshot
+  /// again. A snapshot that is imported after a younger one changes no current version.
   ///
   /// - Parameters:
   ///   - options: how to import; its prefix applies to all keys. Each state gets the name of its snapshot.
@@ -52,15 +53,15 @@ extension BlobStore {
     let snapshots = try await Self.inBackground { () throws(BlobStorageError) in try repository.snapshots() }
     let known = try await states()
     var names = Set(known.compactMap(\.name))
-    for snapshot in snapshots {
-      let isKnown = known.contains { state in
-        state.prefix.utf8.elementsEqual(options.prefix.utf8)
-          && state.name.map { $0 == snapshot.stateName || $0.hasPrefix(snapshot.stateName + "-") } ?? false
-      }
-      if isKnown {
+    let namesOfPrefix = known.filter { $0.prefix.utf8.elementsEqual(options.prefix.utf8) }.compactMap(\.name)
+    // The youngest of which there is a state, perhaps of a part.
+    let youngest = snapshots.lastIndex { snapshot in
+      namesOfPrefix.contains { snapshot.isWhole(in: $0) || snapshot.isPartial(in: $0) }
+    }
+    for (index, snapshot) in snapshots.enumerated() {
+      if namesOfPrefix.contains(where: { snapshot.isWhole(in: $0) }) {
         report.knownCount += 1
-        // An older one that was imported now has replaced what the youngest has.
-        guard snapshot == snapshots.last, !report.snapshots.isEmpty else { continue }
+        continue
       }
       if Task.isCancelled { throw BlobStorageError(.cancelled, "The migration was cancelled.") }
       begin(snapshot)
@@ -73,33 +74,39 @@ extension BlobStore {
           underlying: error)
       }
       var skipped: [SkippedFile] = []
+      var isWhole = true
+      func skip(_ reason: String) {
+        skipped.append(
+          SkippedFile(path: snapshot.id, code: .sourceFailed, reason: reason, isFailure: true))
+      }
       do throws(BlobStorageError) {
-        try await Self.inBackground { () throws(BlobStorageError) in
+        let warnings = try await Self.inBackground { () throws(BlobStorageError) in
           try repository.extract(snapshot, to: folder)
         }
+        if let warnings { skip(warnings) }
       } catch {
         // One file that cannot be restored does not exclude the others.
-        let names = try? FileManager.default.contentsOfDirectory(atPath: folder.path)
-        guard error.code == .sourceFailed, names?.isEmpty == false else { throw error }
+        let written = try? FileManager.default.contentsOfDirectory(atPath: folder.path)
+        guard error.code == .sourceFailed, written?.isEmpty == false else { throw error }
+        isWhole = false
         let reason = error.message.hasSuffix(".") ? String(error.message.dropLast()) : error.message
-        skipped.append(
-          SkippedFile(
-            path: snapshot.id, code: error.code,
-            reason:
-              "\(reason): the rest was imported; import again when \(repository.program.rawValue) can read it.",
-            isFailure: true))
+        skip(
+          "\(reason): the rest was imported; import again when \(repository.program.rawValue) can read it.")
       }
       var options = options
       // The same snapshot may be a state of another prefix.
-      var (name, number) = (snapshot.stateName, 1)
+      let wanted = isWhole ? snapshot.stateName : snapshot.partialName
+      var (name, number) = (wanted, 1)
       while !names.insert(name).inserted {
         number += 1
-        name = "\(snapshot.stateName)-\(number)"
+        name = "\(wanted)-\(number)"
       }
       options.stateName = name
       options.recordsState = true
-      // A state is whole.
-      options.omitsState = isKnown || !skipped.isEmpty
+      if let youngest, index < youngest {
+        options.keepsCurrent = true
+        options.replacement = .archiveCurrent
+      }
       options.stateDate = snapshot.created
       options.comparesContent = true
       let imported = try await importFiles([folder.path], options: options, progress: progress)

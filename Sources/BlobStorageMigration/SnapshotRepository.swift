@@ -34,6 +34,21 @@ public struct SnapshotRepository: Sendable, Hashable {
     public var stateName: String
     /// Details that a state cannot keep: the host and tags of restic, or the name of borg's archive.
     public var notes: [String]
+
+    /// Whether a state of that name is this snapshot, whole. The name has a number if it was taken.
+    func isWhole(in name: String) -> Bool { Self.isName(name, stateName) }
+
+    /// Whether a state of that name is a part of this snapshot, of which the program could not write all.
+    func isPartial(in name: String) -> Bool { Self.isName(name, partialName) }
+
+    var partialName: String { stateName + "-partial" }
+
+    /// Whether a name is the wanted one, perhaps with a number.
+    private static func isName(_ name: String, _ wanted: String) -> Bool {
+      guard name.hasPrefix(wanted) else { return false }
+      let rest = name.dropFirst(wanted.count)
+      return rest.isEmpty || rest.wholeMatch(of: /-\d+/) != nil
+    }
   }
 
   /// All snapshots, oldest first.
@@ -43,7 +58,7 @@ public struct SnapshotRepository: Sendable, Hashable {
     let found: [Snapshot]
     switch program {
     case .restic:
-      let output = try run(["-r", place, "--no-lock", "snapshots", "--json"])
+      let output = try run(["-r", place, "--no-lock", "snapshots", "--json"]).output
       found = try decoded([ResticSnapshot].self, output).map { snapshot in
         var notes = ["host \(snapshot.hostname ?? "unknown")"]
         if let tags = snapshot.tags, !tags.isEmpty { notes.append("tags \(tags.joined(separator: ", "))") }
@@ -52,7 +67,7 @@ public struct SnapshotRepository: Sendable, Hashable {
           notes: notes)
       }
     case .borg:
-      let output = try run(["list", "--json", place])
+      let output = try run(["list", "--json", place]).output
       found = try decoded(BorgList.self, output).archives.map { archive in
         Snapshot(
           id: archive.name, created: Self.date(archive.start ?? archive.time),
@@ -64,15 +79,19 @@ public struct SnapshotRepository: Sendable, Hashable {
   }
 
   /// Writes all files of a snapshot into an empty folder.
-  func extract(_ snapshot: Snapshot, to folder: URL) throws(BlobStorageError) {
+  ///
+  /// - Returns: the program's warnings; nil if it gave none.
+  /// - Throws: `sourceFailed` if it may not have written all files. restic does not tell that from a warning.
+  func extract(_ snapshot: Snapshot, to folder: URL) throws(BlobStorageError) -> String? {
     switch program {
     case .restic:
-      _ = try run(["-r", place, "--no-lock", "restore", snapshot.id, "--target", folder.path])
+      return try run(["-r", place, "--no-lock", "restore", snapshot.id, "--target", folder.path]).warnings
     case .borg:
       // A relative place is relative to the caller's folder.
       let isRemote = place.contains(":") || place.hasPrefix("/")
       let whole = isRemote ? place : URL(fileURLWithPath: place).path
-      _ = try run(["extract", "--numeric-ids", "\(whole)::\(snapshot.id)"], in: folder)
+      return try run(["extract", "--numeric-ids", "\(whole)::\(snapshot.id)"], in: folder, warns: true)
+        .warnings
     }
   }
 
@@ -122,8 +141,12 @@ public struct SnapshotRepository: Sendable, Hashable {
     }
   }
 
-  /// Runs the program to its end, and returns its output.
-  private func run(_ arguments: [String], in folder: URL? = nil) throws(BlobStorageError) -> Data {
+  /// Runs the program to its end.
+  ///
+  /// - Parameter warns: whether status 1 means that it has done its work and gave warnings.
+  private func run(
+    _ arguments: [String], in folder: URL? = nil, warns: Bool = false
+  ) throws(BlobStorageError) -> (output: Data, warnings: String?) {
     let process = Process()
     process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
     process.arguments = [program.rawValue] + arguments
@@ -138,18 +161,18 @@ public struct SnapshotRepository: Sendable, Hashable {
     reader.start()
     let result = output.fileHandleForReading.readDataToEndOfFile()
     process.waitUntilExit()
-    guard process.terminationStatus == 0 else {
-      if process.terminationStatus == 127 {
-        throw BlobStorageError(
-          .sourceFailed, "\(program.rawValue) is not installed: install it, and import again.")
-      }
-      let text = String(decoding: errorText.wait(), as: UTF8.self).split(whereSeparator: \.isNewline).suffix(
-        3
-      )
-      .joined(separator: " ")
-      throw BlobStorageError(.sourceFailed, "\(program.rawValue) failed on \(place): \(text)")
+    if process.terminationStatus == 0 { return (result, nil) }
+    if process.terminationStatus == 127 {
+      throw BlobStorageError(
+        .sourceFailed, "\(program.rawValue) is not installed: install it, and import again.")
     }
-    return result
+    let lines = String(decoding: errorText.wait(), as: UTF8.self).split(whereSeparator: \.isNewline)
+    let text = lines.suffix(3).joined(separator: " ")
+    // A signal's number is no status.
+    if warns, process.terminationReason == .exit, process.terminationStatus == 1 {
+      return (result, "\(program.rawValue) warns of \(place): \(text)")
+    }
+    throw BlobStorageError(.sourceFailed, "\(program.rawValue) failed on \(place): \(text)")
   }
 }
 

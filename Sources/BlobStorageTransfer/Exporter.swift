@@ -81,8 +81,9 @@ final class Exporter {
     if !options.isDryRun {
       if !isThere { try files.createDirectory(path) }
       var rules = OutputFolder.Rules(entersReadOnly: true, pathsWithAttributes: folderPaths)
+      rules.marksNewFolders = options.restoresAttributes
       if options.overwrites { rules.replaces = { !doublePaths.contains(Array($0)) } }
-      target.folder = try OutputFolder(path, excluding: store, rules)
+      target.folder = try OutputFolder(path, excluding: store, rules, isNew: !isThere)
     }
     if isThere { target.existing = try InputFolder(path, excluding: store) }
     return target

@@ -60,6 +60,23 @@ struct ImportSource: Sendable {
     }
   }
 
+  /// The key to put the file under. If the key has a version that stays current, this is the internal key of what is
+  /// kept for states.
+  func keyToPut(_ engine: Engine, _ options: ImportOptions) throws(BlobStorageError) -> [UInt8] {
+    let bytes = try Engine.keyBytes(key)
+    guard options.keepsCurrent, options.recordsState else { return bytes }
+    let current = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.currentVersion(ofKey: bytes)
+    }
+    if current == nil { return bytes }
+    let kept = InternalKey.Purpose.replaced.key(bytes)
+    guard kept.count <= BlobLimits.maximumKeyByteCount else {
+      throw BlobStorageError(
+        .invalidArgument, "its key is too long to be kept for a state alone", path: path.string)
+    }
+    return kept
+  }
+
   /// The key's current version, if the file seems unchanged since; reads neither.
   func unchangedVersion(
     _ engine: Engine, _ context: ImportContext

@@ -84,7 +84,11 @@ struct ImportWalk: ~Copyable {
     case .symbolicLink:
       // Follows a link to a folder, as a shell would, because the user named it.
       do throws(BlobStorageError) { return try walk(path) } catch {
-        guard error.isOfNoFolder else { throw error }
+        guard error.isOfNoFolder || error.isDenied && options.keepsAttributes else { throw error }
+        if error.isDenied {
+          let reason = "only the link is imported, because what lies behind it may not be read"
+          skip(path.string, error.code, reason, isFailure: true)
+        }
         if options.keepsAttributes { return named(path, status).map { .source($0) } }
         skip(path.string, .notRegular, "it is a symbolic link", isFailure: false)
       }
@@ -241,6 +245,10 @@ extension BlobStorageError {
   /// Whether a path that was to lead to a folder leads to something else, or to nothing.
   var isOfNoFolder: Bool {
     guard let errno = errno.map(Errno.init(rawValue:)) else { return false }
-    return [.notDirectory, .noSuchFileOrDirectory, .tooManySymbolicLinkLevels].contains(errno)
+    return [.notDirectory, .noSuchFileOrDirectory, .tooManySymbolicLinkLevels, .fileNameTooLong].contains(
+      errno)
   }
+
+  /// Whether this user may not look at what a path leads to.
+  var isDenied: Bool { errno == Errno.permissionDenied.rawValue }
 }

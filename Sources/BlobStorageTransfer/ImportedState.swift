@@ -12,7 +12,7 @@ final class ImportedState {
   private let lock: StatesLock?
 
   init(_ engine: Engine, _ options: ImportOptions, sources: [String], start: Date) throws(BlobStorageError) {
-    if options.recordsState, !options.omitsState, !options.isDryRun {
+    if options.recordsState, !options.isDryRun {
       recorder = try StateRecorder(
         engine, prefix: options.prefix, name: options.stateName, sources: sources,
         created: options.stateDate ?? start)

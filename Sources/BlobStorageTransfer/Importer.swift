@@ -235,7 +235,7 @@ package final class Importer {
     _ options: ImportOptions, _ context: ImportContext, joins: Bool = false
   ) throws(BlobStorageError) -> Outcome {
     do throws(BlobStorageError) {
-      let key = try Engine.keyBytes(source.key)
+      let key = try source.keyToPut(engine, options)
       let start = context.beginReading(source.status)
       var putOptions = PutOptions(replacement: options.replacement, codec: options.codec)
       putOptions.keepsReplaced = options.recordsState
@@ -414,7 +414,7 @@ package final class Importer {
   ) throws(BlobStorageError) {
     let start = context.beginReading(source.status)
     let file = try source.open()
-    let key = try Engine.keyBytes(source.key)
+    let key = try source.keyToPut(engine, options)
     if options.isDryRun {
       try plan(file, key, progress: progress)
       return

@@ -109,7 +109,7 @@ struct KeyCollision {
     do throws(BlobStorageError) {
       if let folder = try SystemFiles().status(of: path.appending(".")) { return folder }
     } catch {
-      guard error.isOfNoFolder else { return nil }
+      guard error.isOfNoFolder || error.isDenied else { return nil }
     }
     return status(of: path)
   }

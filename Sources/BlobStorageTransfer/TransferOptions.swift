@@ -44,8 +44,8 @@ public struct ImportOptions: Sendable, Hashable {
   package var stateDate: Date?
   /// Whether a file with the bytes and attributes of the current version keeps it, even if it was moved or copied.
   package var comparesContent = false
-  /// Whether no state is recorded although what is replaced is kept for earlier states.
-  package var omitsState = false
+  /// Whether keys that have a version keep it as the current one: other versions are kept for the state alone.
+  package var keepsCurrent = false
   /// The paths are a list of files: each gets the prefix and its whole path as its key, without `./` and a '/' in
   /// front. Folders of the list are skipped, like anything else that is not a regular file.
   public var keepsPaths: Bool

@@ -302,6 +302,8 @@ ssize_t bs_directory_open(int fd, void **directory) {
     close(fd);
     return failure;
   }
+  // A duplicate of the descriptor may have been read to its end, and shares its place.
+  rewinddir(stream);
   *directory = stream;
   return 0;
 }

@@ -88,7 +88,7 @@ struct MigrationTests {
     echo "$5" > "$7/b"; echo "$5" > "$7/c"; touch -d 2020-01-01 "$7"/*
     """
 
-  @Test("make no state of a part of a snapshot, keep the states before it, and import it again")
+  @Test("make a partial state of a part of a snapshot, import it again, and leave what is younger current")
   func partial() async throws {
     let workshop = try await Workshop()
     try workshop.write(Data(Self.breakingRestic.utf8), to: "bin/restic")
@@ -107,7 +107,7 @@ struct MigrationTests {
     #expect(broken.status == 1)
     #expect(
       broken.errors.contains("cannot read b") && broken.errors.contains("import again"), "\(broken.errors)")
-    #expect(try await states("r").map(\.name) == ["restic-aaaaaaaa"])
+    #expect(try await states("r").map(\.name) == ["restic-aaaaaaaa", "restic-bbbbbbbb-partial"])
     #expect(try await workshop.expect(0, ["get", "r/a"]).text == "bbbbbbbb22222222\n")
     // What the part has replaced is kept for the state before it.
     #expect(
@@ -116,14 +116,51 @@ struct MigrationTests {
     #expect(workshop.contents("out/a") == Data("aaaaaaaa11111111\n".utf8))
     let again = try await run("r")
     #expect(again.status == 0 && again.text.contains("imported before     1"), "\(again.errors)")
-    #expect(try await states("r").map(\.files) == [3, 3])
+    #expect(try await states("r").map(\.files).sorted() == [1, 3, 3])
     // An older one that is imported late does not replace the youngest.
     #expect(try await run("s", breaks: "aaaaaaaa11111111").status == 1)
-    #expect(try await states("s").count == 1)
+    #expect(
+      try await states("s").map(\.name) == ["restic-aaaaaaaa-partial", "restic-bbbbbbbb-2"])
     #expect(try await run("s").status == 0)
-    #expect(try await states("s").map(\.files) == [3, 3])
-    #expect(try await workshop.expect(0, ["get", "s/b"]).text == "bbbbbbbb22222222\n")
+    #expect(try await states("s").map(\.files).sorted() == [1, 3, 3])
+    try await workshop.expect(0, ["keep", "--last", "9", "--all"])
+    for name in ["a", "b", "c"] {
+      #expect(try await workshop.expect(0, ["get", "s/\(name)"]).text == "bbbbbbbb22222222\n")
+      #expect(try await workshop.expect(0, ["versions", "s/\(name)"]).lines.count == 1)
+    }
+    try await workshop.expect(0, ["export", "s/", "old", "--strip", "s/", "--at", "restic-aaaaaaaa-2"])
+    for name in ["a", "b", "c"] {
+      #expect(workshop.contents("old/\(name)") == Data("aaaaaaaa11111111\n".utf8))
+    }
     #expect(try await run("s").text.contains("imported before     2"))
+  }
+
+  /// A program that writes its only archive and ends with the status `$STATUS`.
+  private static let warningBorg = """
+    #!/bin/bash
+    [ "$1" = extract ] || { echo '{"archives":[{"id":"aaaaaaaa11111111","name":"one","start":"2026-01-01T10:00:00",
+      "time":"2026-01-01T10:00:00"}]}'; exit; }
+    echo 1 > a; echo 'a: attributes cannot be set' >&2; exit $STATUS
+    """
+
+  @Test("name the warnings of borg, which has written all files nevertheless")
+  func warnings() async throws {
+    let workshop = try await Workshop()
+    try workshop.write(Data(Self.warningBorg.utf8), to: "bin/borg")
+    _ = try await workshop.shell("chmod 755 bin/borg")
+    func run(_ status: Int) async throws -> Outcome {
+      try await workshop.run(
+        ["import", "--from", "borg:/repo", "--prefix", "r"],
+        environment: ["PATH": workshop.path("bin") + ":/usr/bin:/bin", "STATUS": "\(status)"])
+    }
+    #expect(try await run(2).status == 1)
+    let warned = try await run(1)
+    #expect(warned.status == 1 && warned.errors.contains("attributes cannot be set"), "\(warned.errors)")
+    #expect(
+      try await workshop.expect(0, ["states", "--json"]).json(StateLine.self).map(\.name).sorted()
+        == ["borg-aaaaaaaa", "borg-aaaaaaaa-partial"])
+    let again = try await run(1)
+    #expect(again.status == 0 && again.text.contains("imported before     1"), "\(again.errors)")
   }
 
   @Test(

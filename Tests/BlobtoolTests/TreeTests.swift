@@ -307,16 +307,18 @@ struct TreeTests {
       "\(outcome.text) \(outcome.errors)")
   }
 
-  @Test("behind a named link are a failure if they cannot be read, and the link does not stand for them")
+  @Test("behind a named link are a failure if they cannot be read, and the link is imported")
   func closedBehindLink() async throws {
     let workshop = try await Workshop()
     let outcome = try await shellOfUser(
       workshop,
       """
-      mkdir real; echo 1 > real/f; ln -s real l; ln -s nowhere m; chmod 000 real
-      $TOOL import l m -q > /dev/null 2> errors; echo $?; chmod 700 real; grep -c 'skipped l: ' errors; $TOOL list -0 | tr '\\0' ' '
+      mkdir real; echo 1 > real/f; ln -s real l; ln -s nowhere m; ln -s $(head -c 300 /dev/zero | tr '\\0' x) n; chmod 000 real
+      $TOOL import l m n -q > /dev/null 2> errors; echo $?; grep -c 'skipped .: ' errors; grep -c 'skipped l: ' errors
+      $TOOL list -0 | tr '\\0' ' '; echo
+      $TOOL import l m n --no-attributes -q > /dev/null 2> errors; echo $?; grep -c 'skipped l: ' errors; chmod 700 real
       """)
-    #expect(outcome.lines == ["1", "1", "m "], "\(outcome.text) \(outcome.errors)")
+    #expect(outcome.lines == ["1", "1", "1", "l m n ", "1", "1"], "\(outcome.text) \(outcome.errors)")
   }
 
   @Test(
@@ -353,13 +355,29 @@ struct TreeTests {
       mkdir empty; chmod 711 empty; export empty; stat -c %a empty
       # What an export has left that was killed.
       mkdir -p half/d; chmod 1700 half half/d; export half; stat -c %a half half/d
+      # Folders of an export that has not known their attributes.
+      export late --glob t/d/g; stat -c %a late late/d; export late; stat -c %a late late/d
       """)
     #expect(
       outcome.lines == [
         "0", "0", "700", "700", "1777", "750", "user.mine", "0", "755", "755", "755", "user.note", "0", "755",
-        "0", "755", "755",
+        "0", "755", "755", "0", "1700", "1700", "0", "755", "755",
       ], "\(outcome.text) \(outcome.errors)")
-    for folder in ["out", "empty", "half"] { #expect(try await differences(workshop, "tree", folder) == []) }
+    for folder in ["out", "empty", "half", "late"] {
+      #expect(try await differences(workshop, "tree", folder) == [])
+    }
+  }
+
+  @Test("lose what a killed export has left in the folder to export to")
+  func leftovers() async throws {
+    let workshop = try await Workshop()
+    let outcome = try await workshop.shell(
+      """
+      mkdir -p tree out; echo 1 > tree/a; $TOOL import tree --prefix t -q > /dev/null
+      echo part > out/.blobstorage-x-1.partial; chmod 755 out; : > out/.blobstorage-mode-555.partial
+      $TOOL export t/ out --strip t/ -q > /dev/null; ls -A out; stat -c %a out; chmod 755 out
+      """)
+    #expect(outcome.lines == ["a", "555"], "\(outcome.text) \(outcome.errors)")
   }
 
   @Test("replace files by folders and empty folders by files with --overwrite, and nothing outside")

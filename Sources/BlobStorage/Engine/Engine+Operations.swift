@@ -452,16 +452,17 @@ extension Engine {
     guard from != to else {
       throw BlobStorageError(.invalidArgument, "The key “\(source)” has that name already.", key: source)
     }
+    try checkOpen()
+    try checkHolds(on: [from])
+    try check(.absent, on: to)
     return try rename(from, to: to, durability)
   }
 
-  /// The same for keys in bytes, such as internal ones.
+  /// The same for internal keys. Also works in a bucket, whose commit sees only what this machine knows of the target.
   package func rename(
     _ from: [UInt8], to: [UInt8], _ durability: Durability
   ) throws(BlobStorageError) -> Bool {
     try checkOpen()
-    try checkHolds(on: [from])
-    try check(.absent, on: to)
     var ref = RefOptions(PutOptions(replacement: .archiveCurrent, condition: .absent))
     return try commitVersions(on: [from, to], durability) {
       (commit, found) throws(BlobStorageError) in

@@ -15,7 +15,8 @@ package enum InternalKey {
     case link = 0x6c  // l
     /// The state that an import has recorded.
     case state = 0x73  // s
-    /// A version that an import has replaced and that a state may have. The key follows; the version keeps its stamp.
+    /// A version that a state may have, and that an import has replaced, or kept for the state alone. The key follows;
+    /// a replaced version keeps its stamp.
     case replaced = 0x76  // v
 
     package var prefix: [UInt8] { [0, rawValue] }

@@ -13,6 +13,8 @@ package final class OutputFolder: Sendable {
     var replaces: (@Sendable (_ path: ArraySlice<UInt8>) -> Bool)?
     /// Paths of folders that get attributes in the end.
     var pathsWithAttributes: Set<[UInt8]> = []
+    /// Whether new folders are marked: a later export that knows their attributes sets them.
+    var marksNewFolders = false
   }
 
   package let path: FilePath
@@ -46,8 +48,9 @@ package final class OutputFolder: Sendable {
     try self.init(path, excluding: excluded, Rules(), observer: observer)
   }
 
+  /// - Parameter isNew: whether the caller has created the folder for this export.
   init(
-    _ path: FilePath, excluding excluded: FileIdentity?, _ rules: Rules,
+    _ path: FilePath, excluding excluded: FileIdentity?, _ rules: Rules, isNew: Bool = false,
     observer: (@Sendable (OutputFile.Step) -> Void)? = nil
   ) throws(BlobStorageError) {
     self.rules = rules
@@ -60,11 +63,11 @@ package final class OutputFolder: Sendable {
     self.descriptor = descriptor
     wasEmpty =
       rules.pathsWithAttributes.contains([]) ? try Self.names(in: descriptor, path).isEmpty : false
-    if wasEmpty { try markAsNew() }
+    if wasEmpty || isNew && rules.marksNewFolders { markAsNew() }
     try removePartial(in: descriptor, [])
   }
 
-  /// The folder that contains a file. Creates missing folders (0700).
+  /// The folder that contains a file. Creates missing folders (0700, or 1700 if they are marked).
   ///
   /// Takes every step relative to the parent folder, and refuses symbolic links.
   func folder(
@@ -105,11 +108,9 @@ package final class OutputFolder: Sendable {
   private func create(
     _ name: [CChar], in above: OwnedDescriptor, _ bytes: ArraySlice<UInt8>
   ) throws(BlobStorageError) -> Bool {
-    let getsAttributes =
-      !rules.pathsWithAttributes.isEmpty && rules.pathsWithAttributes.contains(Array(bytes))
     let isNew = try retrying(in: above, bytes) { () throws(BlobStorageError) -> Bool in
       let created = uninterrupted {
-        getsAttributes
+        rules.marksNewFolders
           ? bs_create_sticky_directory_at(above.number, name) : bs_create_directory_at(above.number, name)
       }
       if created < 0, created != -Int(Errno.fileExists.rawValue) {
@@ -117,7 +118,9 @@ package final class OutputFolder: Sendable {
       }
       return created >= 0
     }
-    if isNew, getsAttributes { newFolders.withLock { _ = $0.insert(Array(bytes)) } }
+    if isNew, rules.pathsWithAttributes.contains(Array(bytes)) {
+      newFolders.withLock { _ = $0.insert(Array(bytes)) }
+    }
     return isNew
   }
 
@@ -257,12 +260,10 @@ extension OutputFolder {
     return try attributes.apply(to: folder.number, isFolder: true, path.appending(bytes: bytes))
   }
 
-  /// Marks this folder, which is empty, as one that lacks its attributes, if it is open to its owner alone.
-  private func markAsNew() throws(BlobStorageError) {
-    let permissions = try descriptor.status(path).permissions
-    guard permissions & 0o077 == 0 else { return }
+  /// Marks this folder, which is empty, as one that lacks its attributes, and closes it to others.
+  private func markAsNew() {
     // Without the mark, an export that goes on leaves the folder as it is.
-    _ = uninterrupted { bs_set_permissions(descriptor.number, UInt32(permissions | Self.markOfNew)) }
+    _ = uninterrupted { bs_set_permissions(descriptor.number, UInt32(Self.markOfNew | 0o700)) }
   }
 
   /// Whether a folder gets attributes: an export has created it and has not finished it, or files are replaced.

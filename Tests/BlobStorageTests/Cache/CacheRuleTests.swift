@@ -247,6 +247,23 @@ struct CacheRuleTests {
     #expect(try cache.excess() < 5)
   }
 
+  @Test("one forgets keys that a process has noted late for an earlier cache with another prefix")
+  func notedLate() throws {
+    let place = try place(keys: 3)
+    let cache = try place.cache(prefix: "c/")
+    let key = Array("doc/1".utf8)
+    _ = try cache.engine.put("doc/1", .data(Data([7])), .relaxed)
+    try cache.engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.setCachedKey(
+        CachedKeyRow.id(of: key),
+        CachedKeyRow(priority: 0, tick: 0, byteCount: 1, digest: BlobDigest.of(key), key: key))
+    }
+    for index in 0..<5 { #expect(try cache.put("k\(index)", [UInt8(index)])) }
+    #expect(try (0..<5).filter { try cache.contains("k\($0)") } == [2, 3, 4])
+    #expect(try cache.statistics().keyCount == 3)
+    #expect(try cache.engine.version("doc/1", nil) != nil)
+  }
+
   @Test("its file counts as a whole, and the limits that are known hold beside a damaged one")
   func damagedFile() throws {
     let place = try place(keys: 3)

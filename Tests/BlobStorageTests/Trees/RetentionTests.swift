@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageSharing
 import BlobStorageTestSupport
 import BlobStorageTransfer
 import BlobStorageTrees
@@ -165,6 +166,26 @@ struct RetentionTests {
     #expect(last.unreadable == [])
     #expect(try await Set(store.states().map(\.name)) == ["t0", "u3", "v1"])
     #expect(try replacedCount(store, "t/a") == 0 && replacedCount(store, "v/a") == 0)
+    try await store.close()
+  }
+
+  @Test("drops a state in a bucket that others build on, and the others stay readable")
+  func inBucket() async throws {
+    let place = try RemotePlace()
+    let store = try await BlobStore.open(
+      place.objects, state: place.statePath("one"), remote: RemoteConfiguration(interval: .zero))
+    let tree = place.temporary.path.string + "/tree"
+    try FileManager.default.createDirectory(atPath: tree, withIntermediateDirectories: true)
+    try Data("same".utf8).write(to: URL(filePath: tree + "/same"))
+    for number in 0..<3 {
+      try Data("\(number)".utf8).write(to: URL(filePath: tree + "/a"))
+      let options = ImportOptions(prefix: "t/", stateName: "t\(number)")
+      _ = try await store.importFiles([tree], options: options)
+    }
+    #expect(try await store.keep(policy { $0.last = 1 }, of: .all).droppedStateCount == 2)
+    let state = try #require(try await store.states().first)
+    #expect(try await store.states().count == 1)
+    #expect(try await store.version(of: "t/same", in: state) != nil)
     try await store.close()
   }
 
