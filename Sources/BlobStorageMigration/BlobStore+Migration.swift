@@ -54,11 +54,8 @@ extension BlobStore {
     let known = try await states()
     var names = Set(known.compactMap(\.name))
     let namesOfPrefix = known.filter { $0.prefix.utf8.elementsEqual(options.prefix.utf8) }.compactMap(\.name)
-    // The youngest of which there is a state, perhaps of a part.
-    let youngest = snapshots.lastIndex { snapshot in
-      namesOfPrefix.contains { snapshot.isWhole(in: $0) || snapshot.isPartial(in: $0) }
-    }
-    for (index, snapshot) in snapshots.enumerated() {
+    let youngest = known.filter { $0.prefix.utf8.elementsEqual(options.prefix.utf8) }.map(\.created).max()
+    for snapshot in snapshots {
       if namesOfPrefix.contains(where: { snapshot.isWhole(in: $0) }) {
         report.knownCount += 1
         continue
@@ -103,11 +100,13 @@ extension BlobStore {
       }
       options.stateName = name
       options.recordsState = true
-      if let youngest, index < youngest {
+      // A younger state has what is current.
+      if let youngest, snapshot.created < youngest {
         options.keepsCurrent = true
         options.replacement = .archiveCurrent
       }
-      options.stateDate = snapshot.created
+      // Of the same snapshot, the whole state is the later one.
+      options.stateDate = isWhole ? snapshot.created : snapshot.created.addingTimeInterval(-0.001)
       options.comparesContent = true
       let imported = try await importFiles([folder.path], options: options, progress: progress)
       report.newByteCount += imported.newByteCount

@@ -36,19 +36,14 @@ public struct SnapshotRepository: Sendable, Hashable {
     public var notes: [String]
 
     /// Whether a state of that name is this snapshot, whole. The name has a number if it was taken.
-    func isWhole(in name: String) -> Bool { Self.isName(name, stateName) }
-
-    /// Whether a state of that name is a part of this snapshot, of which the program could not write all.
-    func isPartial(in name: String) -> Bool { Self.isName(name, partialName) }
-
-    var partialName: String { stateName + "-partial" }
-
-    /// Whether a name is the wanted one, perhaps with a number.
-    private static func isName(_ name: String, _ wanted: String) -> Bool {
-      guard name.hasPrefix(wanted) else { return false }
-      let rest = name.dropFirst(wanted.count)
+    func isWhole(in name: String) -> Bool {
+      guard name.hasPrefix(stateName) else { return false }
+      let rest = name.dropFirst(stateName.count)
       return rest.isEmpty || rest.wholeMatch(of: /-\d+/) != nil
     }
+
+    /// The name of a state that has a part of it, because the program could not write all.
+    var partialName: String { stateName + "-partial" }
   }
 
   /// All snapshots, oldest first.
@@ -143,7 +138,7 @@ public struct SnapshotRepository: Sendable, Hashable {
 
   /// Runs the program to its end.
   ///
-  /// - Parameter warns: whether status 1 means that it has done its work and gave warnings.
+  /// - Parameter warns: whether status 1 means that it has done its work, if all that it warns of are extended attributes.
   private func run(
     _ arguments: [String], in folder: URL? = nil, warns: Bool = false
   ) throws(BlobStorageError) -> (output: Data, warnings: String?) {
@@ -168,8 +163,9 @@ public struct SnapshotRepository: Sendable, Hashable {
     }
     let lines = String(decoding: errorText.wait(), as: UTF8.self).split(whereSeparator: \.isNewline)
     let text = lines.suffix(3).joined(separator: " ")
-    // A signal's number is no status.
-    if warns, process.terminationReason == .exit, process.terminationStatus == 1 {
+    // borg warns also of files that it could not write whole. A signal's number is no status.
+    let isHarmless = lines.allSatisfy { $0.contains("extended attribute") }
+    if warns, isHarmless, process.terminationReason == .exit, process.terminationStatus == 1 {
       return (result, "\(program.rawValue) warns of \(place): \(text)")
     }
     throw BlobStorageError(.sourceFailed, "\(program.rawValue) failed on \(place): \(text)")

@@ -18,16 +18,20 @@ struct ExportedFolders {
   private let options: ExportOptions
   /// Parents before children; empty if an export has patterns.
   private var folders: [Folder] = []
+  /// Whether a state may know attributes of the folders, also of those that this export leaves out.
+  private(set) var hasStates = false
   /// States that cannot be read; their folders are missing here.
   private(set) var unreadable: [SkippedFile] = []
 
   init(_ engine: Engine, _ options: ExportOptions) throws(BlobStorageError) {
     self.engine = engine
     self.options = options
-    guard options.restoresAttributes, options.patterns.isEmpty else { return }
+    guard options.restoresAttributes else { return }
     let file = StateFile(engine)
     var states = options.state.map { [$0] } ?? []
     if options.state == nil { states = try file.latest(overlapping: options.prefix) }
+    hasStates = !states.isEmpty
+    guard options.patterns.isEmpty else { return }
     // The state that was recorded last wins.
     var found: [[UInt8]: Folder] = [:]
     for state in states {

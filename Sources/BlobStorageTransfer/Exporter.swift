@@ -57,7 +57,8 @@ final class Exporter {
     if options.overwrites { sharedPaths = try SharedPaths(engine, options) }
     let folderPaths = folders.paths
     let doublePaths = try scan(folderPaths)
-    let target = try target(path, excluding: store, folderPaths, doublePaths)
+    let target = try target(
+      path, excluding: store, folderPaths, doublePaths, marksNewFolders: folders.hasStates)
     defer { target.folder?.restoreModes() }
     let writer = VersionWriter(target: target, engine: engine, options: options, owners: owners)
     try writeVersions(writer, limiter)
@@ -73,7 +74,7 @@ final class Exporter {
   ///   - doublePaths: where keys are to be both a file and a folder.
   private func target(
     _ path: FilePath, excluding store: FileIdentity?, _ folderPaths: Set<[UInt8]>,
-    _ doublePaths: Set<[UInt8]>
+    _ doublePaths: Set<[UInt8]>, marksNewFolders: Bool
   ) throws(BlobStorageError) -> ExportTarget {
     let files = SystemFiles()
     var target = ExportTarget()
@@ -81,7 +82,7 @@ final class Exporter {
     if !options.isDryRun {
       if !isThere { try files.createDirectory(path) }
       var rules = OutputFolder.Rules(entersReadOnly: true, pathsWithAttributes: folderPaths)
-      rules.marksNewFolders = options.restoresAttributes
+      rules.marksNewFolders = marksNewFolders
       if options.overwrites { rules.replaces = { !doublePaths.contains(Array($0)) } }
       target.folder = try OutputFolder(path, excluding: store, rules, isNew: !isThere)
     }

@@ -135,12 +135,12 @@ struct MigrationTests {
     #expect(try await run("s").text.contains("imported before     2"))
   }
 
-  /// A program that writes its only archive and ends with the status `$STATUS`.
+  /// A program that writes its only archive, warns of `$WARNING` and ends with the status `$STATUS`.
   private static let warningBorg = """
     #!/bin/bash
     [ "$1" = extract ] || { echo '{"archives":[{"id":"aaaaaaaa11111111","name":"one","start":"2026-01-01T10:00:00",
       "time":"2026-01-01T10:00:00"}]}'; exit; }
-    echo 1 > a; echo 'a: attributes cannot be set' >&2; exit $STATUS
+    echo 1 > a; echo "a: $WARNING" >&2; exit $STATUS
     """
 
   @Test("name the warnings of borg, which has written all files nevertheless")
@@ -148,18 +148,28 @@ struct MigrationTests {
     let workshop = try await Workshop()
     try workshop.write(Data(Self.warningBorg.utf8), to: "bin/borg")
     _ = try await workshop.shell("chmod 755 bin/borg")
-    func run(_ status: Int) async throws -> Outcome {
-      try await workshop.run(
-        ["import", "--from", "borg:/repo", "--prefix", "r"],
-        environment: ["PATH": workshop.path("bin") + ":/usr/bin:/bin", "STATUS": "\(status)"])
+    let harmless = "when setting extended attribute user.x: [Errno 1] Operation not permitted"
+    func run(_ status: Int, _ warning: String) async throws -> Outcome {
+      let environment = [
+        "PATH": workshop.path("bin") + ":/usr/bin:/bin", "STATUS": "\(status)", "WARNING": warning,
+      ]
+      return try await workshop.run(
+        ["import", "--from", "borg:/repo", "--prefix", "r"], environment: environment)
     }
-    #expect(try await run(2).status == 1)
-    let warned = try await run(1)
-    #expect(warned.status == 1 && warned.errors.contains("attributes cannot be set"), "\(warned.errors)")
+    #expect(try await run(2, harmless).status == 1)
+    // borg warns, too, when it could not write a file to its end.
+    #expect(try await run(1, "write: [Errno 28] No space left on device").status == 1)
+    let warned = try await run(1, harmless)
+    #expect(warned.status == 1 && warned.errors.contains(harmless), "\(warned.errors)")
     #expect(
       try await workshop.expect(0, ["states", "--json"]).json(StateLine.self).map(\.name).sorted()
-        == ["borg-aaaaaaaa", "borg-aaaaaaaa-partial"])
-    let again = try await run(1)
+        == ["borg-aaaaaaaa", "borg-aaaaaaaa-partial", "borg-aaaaaaaa-partial-2"])
+    // Of the same snapshot the whole state is the last.
+    #expect(try await workshop.expect(0, ["keep", "--last", "1", "--prefix", "r"]).status == 0)
+    #expect(
+      try await workshop.expect(0, ["states", "--json"]).json(StateLine.self).map(\.name) == ["borg-aaaaaaaa"]
+    )
+    let again = try await run(1, harmless)
     #expect(again.status == 0 && again.text.contains("imported before     1"), "\(again.errors)")
   }
 

@@ -33,7 +33,9 @@ package protocol Backend: Sendable {
   func isCountedOn(_ name: PackName) -> Bool
 
   /// Whether new records may refer to any pack of the catalog, as far as that shows without a look at each.
-  func countsOnAll(of view: ReadTransaction) throws(BlobStorageError) -> Bool
+  ///
+  /// - Parameter settledLog: the number behind that of the log entry with which the catalog agrees.
+  func countsOnAll(settledLog: UInt64) -> Bool
 
   /// Whether a collector is known to have removed the pack: what is needed of it lies in others.
   func isRemoved(_ name: PackName) -> Bool
@@ -112,7 +114,7 @@ extension Backend {
   package func knownPackNames() throws(BlobStorageError) -> Set<PackName> { [] }
   package func prefetchFooters() throws(BlobStorageError) {}
   package func isCountedOn(_ name: PackName) -> Bool { true }
-  package func countsOnAll(of view: ReadTransaction) -> Bool { false }
+  package func countsOnAll(settledLog: UInt64) -> Bool { false }
   package func isRemoved(_ name: PackName) -> Bool { false }
   package var readAheadCount: Int { 0 }
   package var hasRoomAhead: Bool { true }

@@ -65,7 +65,7 @@ struct FoundBlobs {
   private static func isCollecting(
     _ view: ReadTransaction, _ backend: any Backend
   ) throws(BlobStorageError) -> Bool {
-    if try backend.countsOnAll(of: view) { return false }
+    if try backend.countsOnAll(settledLog: view.meta(.settledLog)) { return false }
     // A process that knows less of collections than the backend may have extended the catalog since.
     return try view.packRows().contains { $0.row.state != .live || !backend.isCountedOn($0.row.name) }
   }

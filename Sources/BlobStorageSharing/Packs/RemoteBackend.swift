@@ -186,11 +186,11 @@ package final class RemoteBackend: Backend {
       || knownCollections.withLock { !$0.condemned.contains(name) && !$0.removed.contains(name) }
   }
 
-  package func countsOnAll(of view: ReadTransaction) throws(BlobStorageError) -> Bool {
+  package func countsOnAll(settledLog: UInt64) -> Bool {
     let (collections, isNoneLost) = (collections, lost.withLock { $0.isEmpty })
     guard isNoneLost, collections.condemned.isEmpty else { return false }
     // A catalog that agrees with the log has none that was removed, and every drop from before that.
-    return try view.meta(.settledLog) > UInt64(collections.number)
+    return settledLog > UInt64(collections.number)
   }
 
   package func isRemoved(_ name: PackName) -> Bool {
