@@ -173,6 +173,7 @@ package final class CatalogExtension: Sendable {
       // A pack counts as lost only if two listings lack it.
       listing = try backend.publishedPacks()
     }
+    if try distrustTorn(local, listing) { return false }
     let lost = published.filter { listing.isMissing($0) }
     backend.setLost(lost)
     report.missing = lost.union(listing.missing).sorted()
@@ -205,6 +206,30 @@ package final class CatalogExtension: Sendable {
     if report.missing.isEmpty { try setSettled(listing, known.state, nextPack: known.nextPack + addedCount) }
     try setQuiet(since: known.state, begin)
     return true
+  }
+
+  /// Reads published packs from the object store whose copies in the spool a power cut has torn, and rebuilds a catalog
+  /// that has records of such a copy.
+  ///
+  /// Adoption does the same, but another process may be adopting them, or the object store may have failed meanwhile.
+  ///
+  /// - Returns: whether the catalog was rebuilt.
+  private func distrustTorn(
+    _ local: Set<PackName>, _ listing: StoreListing
+  ) throws(BlobStorageError) -> Bool {
+    var mustRebuild = false
+    for name in local {
+      // A living writer holds the lock.
+      guard let byteCount = listing.packs[name], let file = try backend.adoptPack(name) else { continue }
+      defer { file.close() }
+      if try file.status().byteCount == byteCount { continue }
+      backend.distrustLocal(name)
+      packs.forget([name])
+      // If the catalog knows the pack as published, its rows are not from the torn copy.
+      if try catalog.packRow(name)?.durableByteCount ?? 0 == 0 { mustRebuild = true }
+    }
+    if mustRebuild { try catalog.rebuild(because: nil) }
+    return mustRebuild
   }
 
   /// The catalog's settled state; nil if packs came or went since, or are not settled.

@@ -90,6 +90,39 @@ struct RemoteSpoolTests {
     #expect(try next.verify().damaged == [])
   }
 
+  @Test(
+    "hides nothing that was published before a power cut tore it, also while another process adopts it",
+    arguments: [true, false])
+  func tornBesideAdoption(_ isRecorded: Bool) throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(20_000)
+    var dying: Engine? = try place.engine("one", inline: true, bootIdentity: "first")
+    _ = try dying?.put("published", bytes, .relaxed)
+    let name = try #require(try FileManager.default.contentsOfDirectory(atPath: spool).first)
+    let url = URL(filePath: "\(spool)/\(name)")
+    let spooled = try Data(contentsOf: url)
+    try dying?.synchronize()
+    #expect(place.packNames.count == 1)
+    let members = place.statePath("one") + "/members"
+    let member = try #require(try FileManager.default.contentsOfDirectory(atPath: members).first)
+    dying = nil
+    // The power cut brings back the file that had left the spool.
+    try spooled.prefix(spooled.count / 2).write(to: url)
+    if !isRecorded {
+      try FileManager.default.removeItem(atPath: place.statePath("one") + "/catalog")
+      try place.removeFooters("one")
+    }
+    let adopting = try SystemFiles().open(FilePath("\(members)/\(member)"), .readWrite)
+    #expect(try adopting.lock(.exclusive, wait: false))
+    let engine = try place.engine("one", inline: true, bootIdentity: "second")
+    #expect(try engine.keys("", after: nil, limit: 10).map(\.key) == ["published"])
+    #expect(try engine.data("published", nil) == Data(bytes))
+    adopting.close()
+    try engine.close()
+    #expect(try keys("one") == ["published"])
+    #expect(try FileManager.default.contentsOfDirectory(atPath: spool) == [])
+  }
+
   @Test("is published whole where the machine went on, though a pack has no footer yet")
   func kill() throws {
     var random = SplitMix64.announced()
