@@ -123,7 +123,7 @@ package struct CatalogBuilder: Sendable {
     }
   }
 
-  /// Whether the medium can read all of a pack of which it could not read a part.
+  /// Whether the medium can read a pack whole again, after it could not read a part.
   private func isReadable(_ name: PackName) throws(BlobStorageError) -> Bool {
     guard let file = try backend.openPack(name) else { return false }
     defer { file.close() }

@@ -29,7 +29,7 @@ struct Repairer {
     let misnamed = try restoreNames()
     let before = try engine.catalog.packRows().map(\.row)
     let missing = try engine.sharing.missingPacks(before).subtracting(misnamed)
-    // Packs of which the catalog had every record, so that all of them were restored.
+    // The catalog had every record of these packs, so that all of them were restored.
     var vouched: Set<PackName> = []
     if !engine.sharing.keepsDamagedPacks, try restoreKnownState() {
       vouched = Set(before.lazy.filter { !$0.hasLostRecords }.map(\.name))

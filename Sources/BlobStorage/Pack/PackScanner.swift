@@ -8,7 +8,7 @@ import SystemPackage
 ///
 /// A part that the medium cannot read is damaged like any other, but never a torn tail: it is not cut off.
 package struct PackScanner {
-  /// The result of a scan, besides the records.
+  /// The result of a scan, without the records.
   package struct Outcome: Sendable {
     /// The pack's header, or a substitute if it is damaged.
     package var header: PackHeader

@@ -29,7 +29,7 @@ package final class OtherCopies: Sendable {
     var pack: PackName
     /// A repair may give packs other files, and makes the catalog anew.
     var generation: String?
-    /// Offsets of which all members are among the records.
+    /// The range of offsets whose members are all among the records.
     var range: Range<Int64>
     var records: [Int64: PackRecord]
   }
@@ -127,8 +127,8 @@ package final class OtherCopies: Sendable {
     return (members, outcome.map { $0.isSealed && $0.gaps.isEmpty } ?? false)
   }
 
-  /// What is looked for: what was asked for, what the pack lists from `offset` on, and within bounds what it lists
-  /// before.
+  /// The records to look for: the wanted one, then those that the pack lists from `offset` on, then earlier ones, up
+  /// to a limit. For a lost pack, the records that the catalog knows to lie in it.
   private func sought(
     in pack: PackName, from offset: Int64, _ identity: Identity
   ) throws(BlobStorageError) -> Set<Identity> {

@@ -231,7 +231,7 @@ final class Publisher: Sendable {
     }
   }
 
-  /// Records published packs of which that failed before.
+  /// Records the published packs again that could not be recorded before.
   func recordLeft() {
     let left = state.withLock { state in
       defer { state.unrecorded = [:] }
