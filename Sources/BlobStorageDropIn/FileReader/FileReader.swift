@@ -1,12 +1,11 @@
 import BlobStorage
 import Dispatch
 import Foundation
-import Synchronization
 
 /// Reads ranges of bytes from a file, or from a stored blob, without blocking.
 public final class FileReader: Sendable {
   private let openSource: @Sendable () throws(BlobStorageError) -> (any RangeSource)?
-  private let source = Mutex<(any RangeSource)?>(nil)
+  private let source = IOLock<(any RangeSource)?>(nil)
 
   /// A reader of a file, not opened yet.
   public init(fileURL: URL) {

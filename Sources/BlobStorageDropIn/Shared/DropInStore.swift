@@ -32,7 +32,8 @@ final class DropInStore: Sendable {
     var keys: [String]
   }
 
-  private let state = Mutex(State())
+  /// Whoever opens the store holds it: all others wait for the open store.
+  private let state = IOLock(State())
 
   private init(_ folder: URL, other: URL?) {
     self.folder = folder
