@@ -47,6 +47,24 @@ import Testing
     #expect(try packByteCount() < 2 << 20)
   }
 
+  @Test("a collection that another process holds up is made later")
+  func heldUp() throws {
+    let keeper = keeper()
+    for seed in 1...8 { _ = try put("k", seed: UInt64(seed)) }
+    do {
+      let other = try CollectionLock(store.store.engine, waitSeconds: 0)
+      keeper.put(8 << 20)
+      keeper.waitForCollection()
+      #expect(try packByteCount() >= 8 << 20)
+      withExtendedLifetime(other) {}
+    }
+    // Nothing more is stored: the garbage is what it was.
+    keeper.put(0)
+    keeper.waitForCollection()
+    try store.close()
+    #expect(try packByteCount() < 2 << 20)
+  }
+
   @Test("what was dropped before a process died is given back at the end of the next")
   func recordOfDroppedBytes() throws {
     let first = keeper()

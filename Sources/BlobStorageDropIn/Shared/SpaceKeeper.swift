@@ -91,18 +91,25 @@ package final class SpaceKeeper: Sendable {
   }
 
   private func changed() {
-    let (isDue, waits) = state.withLock { state in
+    let isDue = state.withLock { state in
       state.changeCount += 1
       let isDue = !state.isCollecting && Self.isDue(state, Self.byteCountMin)
       if isDue { state.isCollecting = true }
-      defer { state.isWaiting = true }
-      return (isDue, !state.isWaiting)
+      return isDue
     }
     if isDue { queue.async { [self] in collect(Self.byteCountMin) } }
-    if waits { wait(since: state.withLock(\.changeCount)) }
+    waitForRest()
   }
 
   /// Checks again after a time without changes. Does not retain the keeper.
+  private func waitForRest() {
+    let changeCount = state.withLock { state -> Int? in
+      defer { state.isWaiting = true }
+      return state.isWaiting ? nil : state.changeCount
+    }
+    if let changeCount { wait(since: changeCount) }
+  }
+
   private func wait(since changeCount: Int) {
     queue.asyncAfter(deadline: .now() + idleSeconds) { [weak self] in
       guard let self else { return }
@@ -134,7 +141,9 @@ package final class SpaceKeeper: Sendable {
     do throws(BlobStorageError) {
       _ = try store.collectGarbage(GarbageCollectionOptions(timeout: .seconds(0)))
     } catch {
-      // Another process collects, or the store is closed or damaged: a later change tries again.
+      // Another process collects. What is live is as unknown as before, so this one tries again.
+      if error.code == .busy { return waitForRest() }
+      // The store is closed or damaged: a later change tries again.
     }
     let after = Self.packByteCount(store)
     state.withLock { state in
