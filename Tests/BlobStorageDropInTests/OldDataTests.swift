@@ -1,6 +1,9 @@
 import BlobStorage
 import BlobStorageDropIn
+import BlobStorageTestSupport
 import Foundation
+import Synchronization
+import SystemPackage
 import Testing
 
 @Suite struct OldDataTests {
@@ -160,6 +163,23 @@ import Testing
       ])
     #expect(try run("-a", "a") == ["a: missing", "left out: e"])
     #expect(try run("a") == ["a: missing", "left out: e"])
+  }
+
+  @Test("what another process sets while a file that was left out is taken in stays current")
+  func setMeanwhile() async throws {
+    // As long as content that is streamed.
+    try root.write(String(repeating: "old ", count: 500_000), to: "data_archive/k/0.dat")
+    let path = root.url.appendingPathComponent("data_archive/.blobstore").path
+    let other = try BlockingBlobStore.create(at: path)
+    try other.put(.data(Data(#"["k"]"#.utf8)), forKey: "m/a/")
+    var environment = Engine.Environment()
+    environment.files = LeaseFiles {
+      do { try other.put(.data(Data("new".utf8)), forKey: "a/k") } catch { Issue.record(error) }
+    }
+    let archive = StoreEnvironment.$current.withValue(environment) { DataArchive(rootUrl: root.url) }
+    #expect(await archive.texts("k") == ["new"])
+    #expect(archive.oldFilesLeftOut.map(\.lastPathComponent) == ["k"])
+    try other.close()
   }
 
   @Test("a name that is not UTF-8 is reported, and the others are taken in")
@@ -351,4 +371,23 @@ import Testing
     #expect(identities == identities.sorted())
     try await store.close()
   }
+}
+
+/// The system's files. They tell once when a lease file is made: a streamed put has begun, and its commit has not.
+private final class LeaseFiles: ForwardingFiles {
+  let system = SystemFiles()
+  private let body: Mutex<(@Sendable () -> Void)?>
+
+  init(_ body: @escaping @Sendable () -> Void) { self.body = Mutex(body) }
+
+  func begin(_ call: String, _ path: FilePath) throws(BlobStorageError) {
+    guard call == "rename", path.string.contains("/leases/") else { return }
+    body.withLock { $0.take() }?()
+  }
+
+  func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
+    try system.open(path, intent)
+  }
+
+  func mountIdentity(of path: FilePath) -> String { system.mountIdentity(of: path) }
 }

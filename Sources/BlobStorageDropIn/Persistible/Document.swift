@@ -78,7 +78,7 @@ struct Document {
   ///
   /// Reentrant: an encoder can save documents of other types.
   func locked<T>(_ body: (Document) throws -> T) throws -> T {
-    let store = try store.opened(for: .documents).store
+    let store = try store.opened(for: .documents)
     Self.gate.lock()
     defer { Self.gate.unlock() }
     guard
@@ -90,8 +90,7 @@ struct Document {
       return try body(self)
     }
     defer { Self.depth.withLock { $0 -= 1 } }
-    let folder = URL(fileURLWithPath: store.information.path, isDirectory: true)
-    let lock = try FolderLock("drop-in-documents.lock", in: folder)
+    let lock = try FolderLock("drop-in-documents.lock", in: store.folder)
     defer { lock.release() }
     return try body(self)
   }

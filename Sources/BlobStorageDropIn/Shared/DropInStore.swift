@@ -20,16 +20,8 @@ final class DropInStore: Sendable {
 
   private struct State {
     var store: BlockingBlobStore?
-    /// For each imported library, the keys that could not be imported.
-    var leftOut: [Library: [Left]] = [:]
-  }
-
-  /// Keys that could not be imported from one folder.
-  private struct Left {
-    var folder: URL
-    /// Distinguishes the folder in the store's marker.
-    var name: String
-    var keys: [String]
+    /// For each imported library, its folders and the keys that could not be imported from them.
+    var leftOut: [Library: [(old: OldData, keys: [String])]] = [:]
   }
 
   /// Whoever opens the store holds it: all others wait for the open store.
@@ -83,10 +75,10 @@ final class DropInStore: Sendable {
       }
       state.store = store
       if state.leftOut[library] == nil {
-        var left: [Left] = []
+        var left: [(old: OldData, keys: [String])] = []
         for (folder, name) in [(folder, "")] + (other.map { [($0, $0.path)] } ?? []) {
-          let old = OldData(library: library, folder: folder, store: store)
-          left.append(Left(folder: folder, name: name, keys: try old.importOnce(name: name)))
+          let old = OldData(library: library, folder: folder, name: name, environment: environment)
+          left.append((old, try old.importOnce(into: store)))
         }
         state.leftOut[library] = left
         // Imported data counts like data that was put.
@@ -102,7 +94,7 @@ final class DropInStore: Sendable {
     _ = try? opened(for: library)
     return state.withLock { state in
       (state.leftOut[library] ?? []).flatMap { left in
-        left.keys.map { left.folder.appendingPathComponent($0) }
+        left.keys.map { left.old.folder.appendingPathComponent($0) }
       }
     }
   }
@@ -111,7 +103,7 @@ final class DropInStore: Sendable {
   func requireTaken(_ key: String, by library: Library) throws(BlobStorageError) {
     let left = state.withLock { $0.leftOut[library] ?? [] }
     guard let place = left.first(where: { OldData.contains($0.keys, key) }) else { return }
-    let path = place.folder.appendingPathComponent(key).path
+    let path = place.old.folder.appendingPathComponent(key).path
     throw BlobStorageError(
       .io, "The original's files at \(path) could not be imported: make them readable and open them again.",
       key: key, path: path)
@@ -134,8 +126,7 @@ final class DropInStore: Sendable {
       else { return false }
       var rest = left
       for index in left.indices where !left[index].keys.isEmpty {
-        rest[index].keys = try OldData(library: library, folder: left[index].folder, store: store)
-          .forget(name: left[index].name, isForgotten)
+        rest[index].keys = try left[index].old.forget(in: store, isForgotten)
       }
       state.leftOut[library] = rest
       return true
@@ -199,6 +190,9 @@ enum Library: String, Sendable, Hashable {
 }
 
 extension BlockingBlobStore {
+  /// The store's folder.
+  var folder: URL { URL(fileURLWithPath: store.information.path, isDirectory: true) }
+
   /// All keys of a library, in byte order.
   func keys(of library: Library) throws(BlobStorageError) -> [String] {
     let pageCount = 1_000

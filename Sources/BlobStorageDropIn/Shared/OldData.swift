@@ -15,18 +15,22 @@ struct OldData {
 
   let library: Library
   let folder: URL
-  let store: BlockingBlobStore
+  /// Distinguishes the folder in the store's marker; empty for the library's own.
+  let name: String
+  /// The environment that tests set.
+  let environment: Engine.Environment?
+
+  private var marker: String { library.importMarker(name) }
 
   /// Imports what was not imported before. Two processes at the same time take turns.
   ///
   /// - Returns: the keys, and the names of folders, that are left out.
   /// - Throws: if the folder cannot be listed, or the store cannot be written; then nothing is marked as done.
   /// - Durability: writes the marker after everything is on the medium.
-  func importOnce(name: String = "") throws(BlobStorageError) -> [String] {
-    let marker = library.importMarker(name)
+  func importOnce(into store: BlockingBlobStore) throws(BlobStorageError) -> [String] {
     guard library != .documents else { return [] }
     if let known = try store.data(forKey: marker), known.isEmpty { return [] }
-    let location = URL(fileURLWithPath: store.store.information.path, isDirectory: true)
+    let location = store.folder
     let lock = try FolderLock("drop-in-import.lock", in: location)
     defer { lock.release() }
     let known = try store.data(forKey: marker).map(Self.names)
@@ -36,9 +40,9 @@ struct OldData {
     let wanted = groups.filter { group in known.map { Self.contains($0, group.key) } ?? true }
     if !wanted.isEmpty {
       // Closing it syncs everything at once.
-      let session = try BlockingBlobStore.open(at: location.path)
+      let session = try BlockingBlobStore.open(at: location.path, in: environment ?? Engine.Environment())
       do throws(BlobStorageError) {
-        for group in wanted where try !put(group, into: session, label: name.isEmpty ? "" : "other/") {
+        for group in wanted where try !put(group, into: session) {
           leftOut.append(group.key)
         }
       } catch {
@@ -58,10 +62,10 @@ struct OldData {
   /// Removes keys from the list of what was left out: they were deleted, or will be.
   ///
   /// - Returns: the rest of the list.
-  func forget(name: String, _ isForgotten: (String) -> Bool) throws(BlobStorageError) -> [String] {
-    let marker = library.importMarker(name)
-    let location = URL(fileURLWithPath: store.store.information.path, isDirectory: true)
-    let lock = try FolderLock("drop-in-import.lock", in: location)
+  func forget(
+    in store: BlockingBlobStore, _ isForgotten: (String) -> Bool
+  ) throws(BlobStorageError) -> [String] {
+    let lock = try FolderLock("drop-in-import.lock", in: store.folder)
     defer { lock.release() }
     let known = try store.data(forKey: marker).map(Self.names) ?? []
     let rest = known.filter { !isForgotten($0) }
@@ -82,25 +86,36 @@ struct OldData {
 
   /// Imports a key's files; false if one of them cannot be imported.
   ///
-  /// - Parameter label: precedes the file's name in a version's metadata, from which an interrupted import continues.
-  private func put(
-    _ group: Group, into session: BlockingBlobStore, label: String
-  ) throws(BlobStorageError) -> Bool {
+  /// A version's metadata has its file's name, from which an interrupted import continues.
+  private func put(_ group: Group, into session: BlockingBlobStore) throws(BlobStorageError) -> Bool {
     let key = library.storeKey(group.key)
     let manager = FileManager.default
     guard key.utf8.count <= BlobLimits.maximumKeyByteCount,
       group.files.allSatisfy({ manager.isReadableFile(atPath: $0.path) })
     else { return false }
-    let there = Set(try session.versions(of: key).map(\.metadata))
+    let versions = try session.versions(of: key)
+    let there = Set(versions.map(\.metadata))
+    let label = name.isEmpty ? "" : "other/"
     let names = group.files.map { Array((label + $0.lastPathComponent).utf8) }
     // A key that was set meanwhile has a history, and nothing can be put below it.
     guard there.isSubset(of: names) else { return false }
+    var current = versions.first?.id
     for (file, name) in zip(group.files, names) where !there.contains(name) {
-      let options = PutOptions(durability: .relaxed, replacement: .archiveCurrent, metadata: name)
-      do throws(BlobStorageError) { try session.put(.file(file.path), forKey: key, options: options) } catch {
+      // Another process may set the key at this moment.
+      let condition = current.map { ChangeCondition.current($0) } ?? .absent
+      let options = PutOptions(
+        durability: .relaxed, replacement: .archiveCurrent, condition: condition, metadata: name)
+      do throws(BlobStorageError) {
+        current = try session.put(.file(file.path), forKey: key, options: options).version.id
+      } catch {
+        if error.code == .conditionFailed { return false }
         // An error of the file leaves the key out; an error of the store ends the import.
         guard error.path == file.path else { throw error }
-        _ = try session.delete(key)
+        do throws(BlobStorageError) {
+          if let current { try session.delete(key, if: .current(current)) }
+        } catch {
+          guard error.code == .conditionFailed else { throw error }
+        }
         return false
       }
     }

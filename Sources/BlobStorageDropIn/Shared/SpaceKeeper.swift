@@ -36,7 +36,7 @@ package final class SpaceKeeper: Sendable {
 
   /// Begins to watch a store that was just opened.
   package func begin(_ store: BlockingBlobStore) {
-    let live = Self.file(store).flatMap { try? String(contentsOf: $0, encoding: .utf8) }.flatMap { Int64($0) }
+    let live = (try? String(contentsOf: Self.file(store), encoding: .utf8)).flatMap { Int64($0) }
     let disk = Self.packByteCount(store)
     state.withLock { state in
       state.store = store
@@ -156,18 +156,17 @@ package final class SpaceKeeper: Sendable {
   }
 
   /// The file that keeps the live byte count between runs of programs.
-  private static func file(_ store: BlockingBlobStore) -> URL? {
-    URL(fileURLWithPath: store.store.information.path).appendingPathComponent("drop-in-live")
+  private static func file(_ store: BlockingBlobStore) -> URL {
+    store.folder.appendingPathComponent("drop-in-live")
   }
 
   private static func write(_ byteCount: Int64, _ store: BlockingBlobStore) {
-    guard let url = file(store) else { return }
     // Only advice: without it, the next program that opens the store collects once too often.
-    try? Data("\(byteCount)".utf8).write(to: url)
+    try? Data("\(byteCount)".utf8).write(to: file(store))
   }
 
   private static func packByteCount(_ store: BlockingBlobStore) -> Int64 {
-    let folder = store.store.information.path + "/packs"
+    let folder = store.folder.path + "/packs"
     let manager = FileManager.default
     let names = (try? manager.contentsOfDirectory(atPath: folder)) ?? []
     return names.reduce(0) { sum, name in
