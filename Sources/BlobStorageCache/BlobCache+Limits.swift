@@ -9,7 +9,7 @@ extension BlobCache {
 
   /// Sets new limits for all processes and applies them at once.
   ///
-  /// - Throws: `invalidArgument` for limits out of range; nothing was changed.
+  /// - Throws: `invalidArgument` for limits out of range and for a cache that was ended; nothing was changed.
   public func setLimits(_ limits: CacheLimits) async throws(BlobStorageError) {
     try await run { (core) throws(BlobStorageError) in try core.setLimits(limits) }
   }

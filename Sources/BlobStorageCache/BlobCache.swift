@@ -124,7 +124,7 @@ public final class BlobCache: Sendable {
     }
   }
 
-  /// Drops all keys of the cache and frees their space.
+  /// Drops all keys of the cache. Later puts reuse their space; `BlobStore.trimAndCollectGarbage` frees it at once.
   @discardableResult
   public func removeAll() async throws(BlobStorageError) -> Int {
     try await run { (core) throws(BlobStorageError) in try core.removeAll() }

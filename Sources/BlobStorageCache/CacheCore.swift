@@ -145,8 +145,11 @@ package final class CacheCore: Sendable {
       guard error.code == .corrupted else { throw error }
       engine.logger.warning(
         "A value of the cache is damaged and is dropped.", metadata: ["reason": "\(error)"])
-      // It is a miss even if the medium is too full to record the drop.
-      do throws(BlobStorageError) { _ = try remove([key]) } catch {}
+      // It is a miss even if the medium is too full to record the drop. A cache that was ended drops nothing.
+      do throws(BlobStorageError) {
+        try adoptLimits()
+        _ = try remove([key])
+      } catch {}
       return counted(nil)
     }
   }
@@ -285,6 +288,7 @@ extension CacheCore {
   /// Notes keys that were put around the cache as just used, and holds the limits.
   package func adopt(_ keys: [String]) throws(BlobStorageError) {
     try engine.checkOpen()
+    try adoptLimits()
     var bytes: [[UInt8]] = []
     for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
     try engine.writer.rollOver()
@@ -349,10 +353,13 @@ extension CacheCore {
   }
 
   /// Sets other limits and holds them.
+  ///
+  /// - Throws: `invalidArgument` when another process has ended the cache: its keys must stay.
   package func setLimits(_ limits: CacheLimits) throws(BlobStorageError) {
     try limits.check()
     try inTurn { () throws(BlobStorageError) in
       try locked { () throws(BlobStorageError) in
+        try adoptLimits()
         try CacheFile(prefix: prefixBytes, limits: limits).write(engine.folder)
       }
     }

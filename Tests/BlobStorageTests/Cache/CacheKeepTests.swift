@@ -183,13 +183,7 @@ struct CacheKeepTests {
     try cache.engine.writer.rollOver()
     for index in 0..<6 { #expect(try cache.data("k\(index)")?.count == 40) }
     // From here on only memory has them.
-    let packs = cache.engine.folder.packs
-    for name in try SystemFiles().list(packs) {
-      let file = try SystemFiles().open(packs.appending(name), .readWrite)
-      let count = Int(try file.status().byteCount) - PackHeader.byteCount
-      try file.write([UInt8](repeating: 0xAA, count: count), at: Int64(PackHeader.byteCount))
-      file.close()
-    }
+    try cache.damagePacks()
     let found = try (0..<6).filter { try cache.data("k\($0)") != nil }
     #expect(found == [4, 5])
     // What is damaged is dropped, and the key says so.

@@ -113,6 +113,17 @@ extension CacheCore {
     try put([CacheItem(key: key, data: Data(bytes), priority: priority, lifetime: lifetime)])[0]
   }
 
+  /// Overwrites all records.
+  func damagePacks() throws {
+    let packs = engine.folder.packs
+    for name in try SystemFiles().list(packs) {
+      let file = try SystemFiles().open(packs.appending(name), .readWrite)
+      let count = Int(try file.status().byteCount) - PackHeader.byteCount
+      try file.write([UInt8](repeating: 0xAA, count: count), at: Int64(PackHeader.byteCount))
+      file.close()
+    }
+  }
+
   /// By how many hundredths the folder exceeds the limit; negative below it.
   ///
   /// Others may write meanwhile. A file that goes while this looks and the one that takes its place never count together.

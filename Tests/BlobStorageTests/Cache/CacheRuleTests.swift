@@ -215,8 +215,16 @@ struct CacheRuleTests {
     #expect(try cache.data("k") == Data([1]))
     #expect(failure { _ = try cache.put("n", [2]) }?.code == .invalidArgument)
     #expect(failure { _ = try cache.trim() }?.code == .invalidArgument)
+    #expect(failure { try cache.adopt(["k"]) }?.code == .invalidArgument)
+    #expect(failure { try cache.setLimits(place.limits) }?.code == .invalidArgument)
+    #expect(try other.cacheSettings() == nil)
     #expect(try other.version("k", nil) != nil)
     #expect(try other.version("n", nil) == nil)
+    // What a repair of the store may still mend is not dropped.
+    try cache.engine.writer.rollOver()
+    try cache.damagePacks()
+    #expect(try cache.data("k") == nil)
+    #expect(try other.version("k", nil) != nil)
   }
 
   @Test(
