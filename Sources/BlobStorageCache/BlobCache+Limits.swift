@@ -44,7 +44,7 @@ extension BlobCache {
 public struct CacheConfiguration: Sendable {
   /// How to use the store, if the cache opens it.
   public var store: StoreConfiguration
-  /// Bytes of recently used values to keep in memory.
+  /// Bytes of memory for recently used values and their keys.
   public var memoryByteLimit: Int
   /// The durability of a put.
   public var durability: Durability

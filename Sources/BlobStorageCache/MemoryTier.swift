@@ -17,6 +17,21 @@ final class MemoryTier: Sendable {
     var young: [[UInt8]: Kept] = [:]
     var old: [[UInt8]: Kept] = [:]
     var youngByteCount = 0
+
+    mutating func insert(_ key: [UInt8], _ kept: Kept, _ byteCountMax: Int) {
+      old[key] = nil
+      if let before = young.removeValue(forKey: key) {
+        youngByteCount -= MemoryTier.byteCount(key, before.data)
+      }
+      let added = MemoryTier.byteCount(key, kept.data)
+      if youngByteCount + added > byteCountMax {
+        old = young
+        young = [:]
+        youngByteCount = 0
+      }
+      young[key] = kept
+      youngByteCount += added
+    }
   }
 
   private let generationByteCountMax: Int
@@ -24,36 +39,26 @@ final class MemoryTier: Sendable {
 
   init(byteCountMax: Int) { generationByteCountMax = byteCountMax / 2 }
 
+  /// What a value takes: many empty ones take memory, too.
+  private static func byteCount(_ key: [UInt8], _ data: Data) -> Int { key.count + data.count + 128 }
+
   /// The bytes of that version of the key, if they are in memory.
   func data(_ key: String, _ version: BlobVersion.ID) -> Data? {
     let key = Array(key.utf8)
     return state.withLock { state in
       if let kept = state.young[key] { return kept.version == version ? kept.data : nil }
       guard let kept = state.old.removeValue(forKey: key), kept.version == version else { return nil }
-      Self.insert(key, kept, &state, generationByteCountMax)
+      state.insert(key, kept, generationByteCountMax)
       return kept.data
     }
   }
 
   func insert(_ key: String, _ version: BlobVersion.ID, _ data: Data) {
-    guard data.count <= generationByteCountMax else { return }
-    state.withLock {
-      Self.insert(Array(key.utf8), Kept(version: version, data: data), &$0, generationByteCountMax)
-    }
+    let key = Array(key.utf8)
+    guard Self.byteCount(key, data) <= generationByteCountMax else { return }
+    state.withLock { $0.insert(key, Kept(version: version, data: data), generationByteCountMax) }
   }
 
   /// Forgets everything.
   func removeAll() { state.withLock { $0 = State() } }
-
-  private static func insert(_ key: [UInt8], _ kept: Kept, _ state: inout State, _ byteCountMax: Int) {
-    state.old[key] = nil
-    if let before = state.young.removeValue(forKey: key) { state.youngByteCount -= before.data.count }
-    if state.youngByteCount + kept.data.count > byteCountMax {
-      state.old = state.young
-      state.young = [:]
-      state.youngByteCount = 0
-    }
-    state.young[key] = kept
-    state.youngByteCount += kept.data.count
-  }
 }

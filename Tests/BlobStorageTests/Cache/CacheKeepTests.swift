@@ -175,13 +175,18 @@ struct CacheKeepTests {
     #expect(try left(other, of: 1_100) == Array(0..<1_024))
   }
 
-  @Test("memory has the values that were read last, and no more than it may")
-  func memory() throws {
+  /// Each half has room for one value. Short values take room, too.
+  @Test(
+    "memory has the values that were read last, and no more than it may",
+    arguments: [(40, 400), (1, 280)])
+  func memory(byteCount: Int, memoryByteLimit: Int) throws {
     let place = try CachePlace()
-    let cache = try place.cache(memoryByteLimit: 100)
-    for index in 0..<6 { #expect(try cache.put("k\(index)", [UInt8](repeating: UInt8(index), count: 40))) }
+    let cache = try place.cache(memoryByteLimit: memoryByteLimit)
+    for index in 0..<6 {
+      #expect(try cache.put("k\(index)", [UInt8](repeating: UInt8(index), count: byteCount)))
+    }
     try cache.engine.writer.rollOver()
-    for index in 0..<6 { #expect(try cache.data("k\(index)")?.count == 40) }
+    for index in 0..<6 { #expect(try cache.data("k\(index)")?.count == byteCount) }
     // From here on only memory has them.
     try cache.damagePacks()
     let found = try (0..<6).filter { try cache.data("k\($0)") != nil }

@@ -133,11 +133,11 @@ struct CacheRuleTests {
   @Test("memory never gives a value that was replaced, by whomever", arguments: [true, false])
   func memory(byAnother: Bool) throws {
     let place = try CachePlace()
-    let cache = try place.cache(memoryByteLimit: 100)
+    let cache = try place.cache(memoryByteLimit: 400)
     let writer = byAnother ? try place.cache() : cache
     #expect(try cache.put("k", [UInt8](repeating: 1, count: 20)))
     #expect(try cache.data("k") == Data(repeating: 1, count: 20))
-    // Each half has 50 bytes: the first value is in the old one from here on.
+    // Each half has room for one value: the first is in the old one from here on.
     #expect(try cache.put("next", [UInt8](repeating: 9, count: 40)))
     #expect(try cache.data("next") == Data(repeating: 9, count: 40))
     #expect(try writer.put("k", [UInt8](repeating: 2, count: 20)))
