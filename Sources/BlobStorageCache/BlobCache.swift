@@ -18,8 +18,14 @@ public final class BlobCache: Sendable {
   /// The store that the cache is on.
   public let store: BlobStore
   let core: CacheCore
-  /// By the keys' bytes: as strings, composed and decomposed letters would be equal.
-  private let inFlight = Mutex<[[UInt8]: Task<Data, any Error>]>([:])
+  private let making = Mutex(Making())
+
+  /// The values that are being made.
+  private struct Making: Sendable {
+    /// By the keys' bytes: as strings, composed and decomposed letters would be equal.
+    var tasks: [[UInt8]: (number: Int, task: Task<Data, any Error>)] = [:]
+    var lastNumber = 0
+  }
 
   init(store: BlobStore, core: CacheCore) {
     self.store = store
@@ -92,7 +98,8 @@ public final class BlobCache: Sendable {
   /// - Returns: whether each value was stored.
   @discardableResult
   public func set(_ items: [CacheItem]) async throws(BlobStorageError) -> [Bool] {
-    try await run { (core) throws(BlobStorageError) in try core.put(items) }
+    outdate(items.map(\.key))
+    return try await run { (core) throws(BlobStorageError) in try core.put(items) }
   }
 
   /// Stores bytes under a key as `BlobStore.put(_:_:options:)` does, in room that the cache makes first.
@@ -105,13 +112,15 @@ public final class BlobCache: Sendable {
   public func put(
     _ key: String, _ data: Data, options: PutOptions = PutOptions()
   ) async throws(BlobStorageError) -> PutResult {
-    try await run { (core) throws(BlobStorageError) in try core.put(key, data, options) }
+    outdate([key])
+    return try await run { (core) throws(BlobStorageError) in try core.put(key, data, options) }
   }
 
   /// Drops keys and returns how many existed.
   @discardableResult
   public func remove(_ keys: [String]) async throws(BlobStorageError) -> Int {
-    try await run { (core) throws(BlobStorageError) in try core.remove(keys) }
+    outdate(keys)
+    return try await run { (core) throws(BlobStorageError) in try core.remove(keys) }
   }
 
   /// Drops the keys that begin with `prefix` and returns how many existed.
@@ -119,7 +128,8 @@ public final class BlobCache: Sendable {
   /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake: ``removeAll()`` drops every key.
   @discardableResult
   public func remove(prefix: String) async throws(BlobStorageError) -> Int {
-    try await run { (core) throws(BlobStorageError) in
+    outdate(prefix: prefix)
+    return try await run { (core) throws(BlobStorageError) in
       try core.removeAll(prefix: Engine.nonempty(prefix, elseSay: "removeAll()"))
     }
   }
@@ -127,7 +137,8 @@ public final class BlobCache: Sendable {
   /// Drops all keys of the cache. Later puts reuse their space; `BlobStore.trimAndCollectGarbage` frees it at once.
   @discardableResult
   public func removeAll() async throws(BlobStorageError) -> Int {
-    try await run { (core) throws(BlobStorageError) in try core.removeAll() }
+    outdate(prefix: "")
+    return try await run { (core) throws(BlobStorageError) in try core.removeAll() }
   }
 
   // MARK: Values
@@ -181,6 +192,9 @@ public final class BlobCache: Sendable {
   /// same value; the later put stays. `make` runs in a task of its own and continues when the caller is cancelled,
   /// because others may wait for it. A value that cannot be stored is still returned. A stored value that cannot be
   /// converted is made again.
+  ///
+  /// If the key is set or removed in this process meanwhile, the value is returned to those who asked before, and is
+  /// not stored.
   public func value<Value: Sendable>(
     _ type: Value.Type = Value.self, forKey key: String, as format: BlobFormat<Value>,
     priority: CachePriority = .normal, lifetime: Duration? = nil,
@@ -188,25 +202,53 @@ public final class BlobCache: Sendable {
   ) async throws -> Value {
     if let value = try await stored(key, format) { return value }
     let bytes = Array(key.utf8)
-    let task = inFlight.withLock { inFlight in
-      if let task = inFlight[bytes] { return task }
+    let task = making.withLock { making in
+      if let known = making.tasks[bytes] { return known.task }
+      making.lastNumber += 1
+      let number = making.lastNumber
       let task = Task {
-        defer { self.inFlight.withLock { $0[bytes] = nil } }
+        defer { self.making.withLock { if $0.tasks[bytes]?.number == number { $0.tasks[bytes] = nil } } }
         // Another task may have made it meanwhile.
         if let value = try await self.stored(key, format) { return try format.data(of: value, key: key) }
         let data = try format.data(of: try await make(), key: key)
         do throws(BlobStorageError) {
-          try await self.set(key, to: data, priority: priority, lifetime: lifetime)
+          if self.isWanted(bytes, number) {
+            let item = CacheItem(key: key, data: data, priority: priority, lifetime: lifetime)
+            _ = try await self.run { (core) throws(BlobStorageError) in try core.put([item]) }
+            // Whoever has set or removed the key meanwhile may have come before this put.
+            if !self.isWanted(bytes, number) {
+              _ = try await self.run { (core) throws(BlobStorageError) in try core.remove([key]) }
+            }
+          }
         } catch {
           self.core.engine.logger.warning(
             "A value was made and could not be stored.", metadata: ["reason": "\(error.message)"])
         }
         return data
       }
-      inFlight[bytes] = task
+      making.tasks[bytes] = (number, task)
       return task
     }
     return try format.value(of: try await task.value, key: key)
+  }
+
+  /// Whether the key was neither set nor removed since its value is being made.
+  private func isWanted(_ key: [UInt8], _ number: Int) -> Bool {
+    making.withLock { $0.tasks[key]?.number == number }
+  }
+
+  /// Keeps the values that are being made for these keys from being stored. Comes before the change of the keys.
+  private func outdate(_ keys: [String]) {
+    making.withLock { making in
+      guard !making.tasks.isEmpty else { return }
+      for key in keys { making.tasks[Array(key.utf8)] = nil }
+    }
+  }
+
+  private func outdate(prefix: String) {
+    making.withLock { making in
+      making.tasks = making.tasks.filter { !$0.key.starts(with: prefix.utf8) }
+    }
   }
 
   /// The same in JSON.

@@ -29,7 +29,8 @@ extension Engine {
     try requireFolderForCache()
     var forecast = CacheForecast()
     forecast.diskByteCount = try folder.allocatedByteCount()
-    let oldestGood = limits.lifetime.map { clock.now() - min(clock.now(), $0.milliseconds) } ?? 0
+    let now = clock.now()
+    let oldestGood = limits.lifetime.map { now - min(now, $0.milliseconds) } ?? 0
     var expired = (count: 0, byteCount: Int64(0))
     var (first, last) = (Double.infinity, -Double.infinity)
     try forEachPage(prefix: prefix) { page in

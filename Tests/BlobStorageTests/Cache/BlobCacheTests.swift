@@ -95,6 +95,33 @@ struct BlobCacheTests {
     try await cache.close()
   }
 
+  @Test(
+    "does not store a value that was being made when its key was set or removed", arguments: [true, false])
+  func outdated(isSet: Bool) async throws {
+    let cache = try await BlobCache.open(at: path, limits: limits)
+    let (isBegun, begun) = AsyncStream<Void>.makeStream()
+    let (isReleased, release) = AsyncStream<Void>.makeStream()
+    let before = Task {
+      try await cache.value(Data.self, forKey: "k") {
+        begun.finish()
+        for await _ in isReleased {}
+        return Data("old".utf8)
+      }
+    }
+    for await _ in isBegun {}
+    if isSet {
+      try await cache.set("k", to: Data("new".utf8))
+    } else {
+      try await cache.remove(["k"])
+    }
+    let after = Task { try await cache.value(Data.self, forKey: "k") { Data("new".utf8) } }
+    release.finish()
+    #expect(try await before.value == Data("old".utf8))
+    #expect(try await after.value == Data("new".utf8))
+    #expect(try await cache.data(forKey: "k") == Data("new".utf8))
+    try await cache.close()
+  }
+
   /// One letter in two ways: equal as strings, different as keys.
   private let twins = ["\u{E9}", "e\u{301}"]
 

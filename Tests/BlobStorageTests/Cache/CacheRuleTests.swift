@@ -322,6 +322,23 @@ struct CacheRuleTests {
     #expect(try engine.cacheSettings() == nil)
   }
 
+  @Test(
+    "a forecast is right beside a clock that goes on meanwhile, for a lifetime longer than all time so far")
+  func forecastOfLongLifetime() throws {
+    let temporary = try TemporaryFolder()
+    let path = temporary.path.appending("store").string
+    let time = Atomic<UInt64>(1_700_000_000_000)
+    var environment = Engine.Environment()
+    environment.clock = WallClock(now: { time.wrappingAdd(1, ordering: .relaxed).newValue })
+    try Engine.create(at: path, options: StoreOptions(), environment: environment)
+    let engine = try Engine(path: path, configuration: StoreConfiguration(), environment: environment)
+    _ = try engine.put("k", .data(Data([1])), .relaxed)
+    let limits = CacheLimits(byteLimit: CacheLimits.smallestByteLimit, lifetime: .seconds(1e12))
+    #expect(try engine.cacheForecast(prefix: "", limits: limits).evictedKeyCount == 0)
+    try engine.close()
+    withExtendedLifetime(temporary) {}
+  }
+
   @Test("a store with keys becomes a cache only if they may go")
   func takesKeys() throws {
     let place = try CachePlace()
