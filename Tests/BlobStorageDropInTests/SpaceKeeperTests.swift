@@ -65,6 +65,16 @@ import Testing
     #expect(try packByteCount() < 2 << 20)
   }
 
+  @Test("no number of removals is too large, and neither is what the file says")
+  func numbers() throws {
+    for _ in 0..<4 { _ = try put("k", seed: 1) }
+    let note = folder.url.appendingPathComponent("store/drop-in-live")
+    try Data("\(Int64.max)".utf8).write(to: note)
+    let keeper = keeper()
+    for _ in 0..<9_000 { keeper.droppedAll() }
+    #expect(try String(contentsOf: note, encoding: .utf8) == "0")
+  }
+
   @Test("what was dropped before a process died is given back at the end of the next")
   func recordOfDroppedBytes() throws {
     let first = keeper()

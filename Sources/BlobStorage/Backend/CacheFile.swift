@@ -71,6 +71,7 @@ extension Duration {
   /// Whole milliseconds, from 1 to 2⁵⁰.
   package var milliseconds: UInt64 {
     let (seconds, attoseconds) = components
+    guard seconds >= 0 else { return 1 }
     guard seconds < 1 << 40 else { return 1 << 50 }
     return UInt64(max(1, seconds * 1_000 + attoseconds / 1_000_000_000_000_000))
   }

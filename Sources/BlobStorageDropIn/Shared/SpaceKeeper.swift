@@ -41,7 +41,8 @@ package final class SpaceKeeper: Sendable {
     state.withLock { state in
       state.store = store
       state.diskByteCount = disk
-      state.liveByteCount = max(0, live ?? 0)
+      // The file may hold any number.
+      state.liveByteCount = min(max(0, live ?? 0), disk)
     }
     changed()
   }
@@ -68,7 +69,7 @@ package final class SpaceKeeper: Sendable {
   }
 
   /// Records that everything was dropped.
-  package func droppedAll() { drop(1 << 50) }
+  package func droppedAll() { drop(state.withLock(\.diskByteCount)) }
 
   /// Collects garbage that is due, before the caller closes the store.
   package func end() {

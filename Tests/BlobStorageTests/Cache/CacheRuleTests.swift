@@ -108,6 +108,10 @@ struct CacheRuleTests {
     #expect(try cache.data("k") == Data([1]))
     place.clock.move(seconds: 2 * 86_400)
     #expect(try cache.data("k") == nil)
+    // One that was over long ago is as short as it can be.
+    #expect(try cache.put("k", [2], lifetime: .seconds(Int64.min)))
+    place.clock.move(seconds: 1)
+    #expect(try cache.data("k") == nil)
   }
 
   @Test("what is put after the catalog was lost is younger than all that was there")
