@@ -6,35 +6,25 @@ import SystemPackage
 
 /// Puts values: prepares them without a lock, stores them if there is room, and notes them in memory.
 extension CacheCore {
-  /// A value that is ready to be stored.
-  package struct Value {
-    package var item: MemoryPut.Item
-    package var mark: CacheMark
-
-    package init(item: MemoryPut.Item, mark: CacheMark) {
-      self.item = item
-      self.mark = mark
-    }
-  }
-
   /// Values to put in one commit: as many as fit into a pack, or one that does not.
   package struct Group {
-    package var values: [Value] = []
+    package private(set) var items: [MemoryPut.Item] = []
     private var byteCount = 0
 
     package init() {}
 
     /// Adds a value; false if the group has no room for it.
-    package mutating func add(_ value: Value, _ limits: CacheLimits) -> Bool {
-      let added = value.item.packByteCountMax
-      if byteCount + added > limits.packByteCountTarget, !values.isEmpty { return false }
-      values.append(value)
+    package mutating func add(_ item: MemoryPut.Item, _ limits: CacheLimits) -> Bool {
+      let added = item.packByteCountMax
+      if byteCount + added > limits.packByteCountTarget, !items.isEmpty { return false }
+      items.append(item)
       byteCount += added
       return true
     }
 
-    /// The most bytes of a pack that they need.
-    var needByteCount: Int64 { Int64(byteCount + CacheCore.extraByteCount(values.count)) }
+    /// An upper estimate of the bytes of a pack that they need, with drops of the keys evicted for them, and the end of
+    /// the footer.
+    var needByteCount: Int64 { Int64(byteCount + 4_096 + items.count * 256) }
   }
 
   /// The results of storing a group, and the watermark to sync for durability.
@@ -60,8 +50,7 @@ extension CacheCore {
       let key = try Engine.keyBytes(prefix + item.key)
       guard item.data.count <= limits.valueByteLimit else { continue }
       let mark = CacheMark(priority: item.priority, lifetime: item.lifetime?.milliseconds ?? 0)
-      let value = Value(
-        item: try engine.memoryPut.prepare(key, item.data, PutOptions(metadata: mark.metadata)), mark: mark)
+      let value = try engine.memoryPut.prepare(key, item.data, PutOptions(metadata: mark.metadata))
       if !group.add(value, limits) {
         try end()
         _ = group.add(value, limits)
@@ -101,7 +90,7 @@ extension CacheCore {
     }
     let item = try engine.memoryPut.prepare(bytes, data, options)
     var group = Group()
-    _ = group.add(Value(item: item, mark: CacheMark(metadata: options.metadata)), limits)
+    _ = group.add(item, limits)
     guard let (results, watermark) = try store(group, options.durability), let result = results.first else {
       throw BlobStorageError(
         .limitExceeded, "The cache has no room for the value of “\(key)”: raise its limit.", key: key)
@@ -116,24 +105,24 @@ extension CacheCore {
   package func store(_ group: Group, _ durability: Durability) throws(BlobStorageError) -> Stored? {
     // A cache that another process has ended must not evict any more.
     if limits.keyLimit != nil { try adoptLimits() }
-    let values = group.values
+    let items = group.items
     let need = group.needByteCount
     for attempt in 0..<Self.attemptCount {
       let roomCount = state.withLock { $0.roomCount }
       do throws(BlobStorageError) {
         var notes = CacheNotes()
-        let stored = try engine.memoryPut.commit(values.map(\.item), promising: durability) {
+        let stored = try engine.memoryPut.commit(items, promising: durability) {
           (commit) throws(BlobStorageError) in
           guard commit.roomByteCount >= need else { throw Self.roomNeeded }
           // A commit can be tried more than once.
-          notes = try replaced(by: values, commit.transaction)
+          notes = try replaced(by: items, commit.transaction)
         }
-        for (value, result) in zip(values, stored.0) {
-          notes.put(value.item.key)
-          notes.addVersion(of: value.item.plan.digest, isNew: result.newByteCount > 0)
+        for (item, result) in zip(items, stored.0) {
+          notes.put(item.key)
+          notes.addVersion(of: item.plan.digest, isNew: result.newByteCount > 0)
         }
         add(notes, makesRoom: true)
-        tryToHoldCount(keeping: values)
+        tryToHoldCount(keeping: items)
         return stored
       } catch {
         switch error.code {
@@ -159,10 +148,6 @@ extension CacheCore {
   private static let attemptCount = 8
   private static let roomNeeded = BlobStorageError(.cacheNeedsRoom, "The pack has no room.")
 
-  /// An upper estimate of the other bytes of a pack with that many values: drops of the keys evicted for them, and the
-  /// end of the footer.
-  fileprivate static func extraByteCount(_ count: Int) -> Int { 4_096 + count * 256 }
-
   static func isNoRoom(_ code: BlobStorageError.Code) -> Bool {
     code == .noSpace || code == .limitExceeded || code == .busy
   }
@@ -172,8 +157,8 @@ extension CacheCore {
   }
 
   /// Holds the limit of keys. The values are stored already: if this fails, the next put tries again.
-  private func tryToHoldCount(keeping values: [Value]) {
-    do throws(BlobStorageError) { try holdCount(keeping: Set(values.map(\.item.key))) } catch {
+  private func tryToHoldCount(keeping items: [MemoryPut.Item]) {
+    do throws(BlobStorageError) { try holdCount(keeping: Set(items.map(\.key))) } catch {
       engine.logger.warning(
         "The cache has more keys than its limit.", metadata: ["reason": "\(error.message)"])
     }
@@ -181,13 +166,12 @@ extension CacheCore {
 
   /// The notes for the versions that these values replace.
   private func replaced(
-    by values: [Value], _ view: ReadTransaction
+    by items: [MemoryPut.Item], _ view: ReadTransaction
   ) throws(BlobStorageError) -> CacheNotes {
     var notes = CacheNotes()
     var seen: Set<[UInt8]> = []
-    for value in values
-    where value.item.ref.replacement == .replaceCurrent && seen.insert(value.item.key).inserted {
-      if let current = try view.currentVersion(ofKey: value.item.key) {
+    for item in items where item.ref.replacement == .replaceCurrent && seen.insert(item.key).inserted {
+      if let current = try view.currentVersion(ofKey: item.key) {
         try notes.removeVersion(current.row, view)
       }
     }

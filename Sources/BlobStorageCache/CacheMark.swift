@@ -1,27 +1,12 @@
 import BlobStorage
 
 /// The priority and lifetime of a value, in its version's metadata, so that they come back with the version.
-package struct CacheMark: Hashable {
+struct CacheMark {
   var priority: CachePriority
   /// Milliseconds from its put for which the value is valid; 0 for the lifetime of the cache's limits.
   var lifetime: UInt64
 
   private static let first: [UInt8] = Array("bc1".utf8)
-
-  init(priority: CachePriority, lifetime: UInt64) {
-    self.priority = priority
-    self.lifetime = lifetime
-  }
-
-  /// Reads the metadata; a version that no cache put has normal priority and the lifetime of the limits.
-  package init(metadata: [UInt8]) {
-    self.init(priority: .normal, lifetime: 0)
-    guard metadata.count == 12, metadata.starts(with: Self.first),
-      let priority = CachePriority(rawValue: metadata[3])
-    else { return }
-    self.priority = priority
-    lifetime = metadata[4...].reversed().reduce(0) { $0 << 8 | UInt64($1) }
-  }
 
   var metadata: [UInt8] {
     Self.first + [priority.rawValue] + withUnsafeBytes(of: lifetime.littleEndian) { Array($0) }
@@ -39,5 +24,17 @@ package struct CacheMark: Hashable {
     guard lifetime > 0 else { return false }
     if now < created { return created - now > min(lifetime, Self.clockStep) }
     return now - created >= lifetime
+  }
+}
+
+extension CacheMark {
+  /// Reads the metadata; a version that no cache put has normal priority and the lifetime of the limits.
+  init(metadata: [UInt8]) {
+    self.init(priority: .normal, lifetime: 0)
+    guard metadata.count == 12, metadata.starts(with: Self.first),
+      let priority = CachePriority(rawValue: metadata[3])
+    else { return }
+    self.priority = priority
+    lifetime = metadata[4...].reversed().reduce(0) { $0 << 8 | UInt64($1) }
   }
 }

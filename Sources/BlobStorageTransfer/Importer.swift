@@ -525,23 +525,21 @@ extension Importer {
     guard let cache else { return }
     var group = CacheCore.Group()
     for item in items {
-      let value = CacheCore.Value(item: item, mark: CacheMark(metadata: item.ref.metadata))
-      if group.add(value, cache.limits) { continue }
+      if group.add(item, cache.limits) { continue }
       try store(group, in: cache)
       group = CacheCore.Group()
-      _ = group.add(value, cache.limits)
+      _ = group.add(item, cache.limits)
     }
     try store(group, in: cache)
   }
 
   private func store(_ group: CacheCore.Group, in cache: CacheCore) throws(BlobStorageError) {
     if let stored = try cache.store(group, .relaxed) {
-      for value in group.values { cachedKeys.insert(value.item.key) }
+      for item in group.items { cachedKeys.insert(item.key) }
       return count(stored)
     }
-    for value in group.values {
-      try refuse(
-        String(decoding: value.item.key, as: UTF8.self), value.item.key, "the cache's limit leaves no room")
+    for item in group.items {
+      try refuse(String(decoding: item.key, as: UTF8.self), item.key, "the cache's limit leaves no room")
     }
   }
 
