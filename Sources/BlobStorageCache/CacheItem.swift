@@ -27,3 +27,42 @@ public struct CacheItem: Sendable, Hashable {
     self.lifetime = lifetime
   }
 }
+
+/// The priority and lifetime of a value, in its version's metadata, so that they come back with the version.
+struct CacheMark {
+  var priority: CachePriority
+  /// Milliseconds from its put for which the value is valid; 0 for the lifetime of the cache's limits.
+  var lifetime: UInt64
+
+  private static let first: [UInt8] = Array("bc1".utf8)
+
+  var metadata: [UInt8] {
+    Self.first + [priority.rawValue] + withUnsafeBytes(of: lifetime.littleEndian) { Array($0) }
+  }
+
+  /// How far a clock may go back without expiring every value.
+  private static let clockStep: UInt64 = 60_000
+
+  /// Whether a value put at `created` has expired at `now`, both in milliseconds since 1970. A value dated more than a
+  /// minute (or its lifetime, if shorter) in the future counts as expired.
+  ///
+  /// - Parameter otherwise: the lifetime if the put named none; 0 for no end.
+  func isExpired(created: UInt64, now: UInt64, otherwise: UInt64) -> Bool {
+    let lifetime = lifetime > 0 ? lifetime : otherwise
+    guard lifetime > 0 else { return false }
+    if now < created { return created - now > min(lifetime, Self.clockStep) }
+    return now - created >= lifetime
+  }
+}
+
+extension CacheMark {
+  /// Reads the metadata; a version that no cache put has normal priority and the lifetime of the limits.
+  init(metadata: [UInt8]) {
+    self.init(priority: .normal, lifetime: 0)
+    guard metadata.count == 12, metadata.starts(with: Self.first),
+      let priority = CachePriority(rawValue: metadata[3])
+    else { return }
+    self.priority = priority
+    lifetime = metadata[4...].reversed().reduce(0) { $0 << 8 | UInt64($1) }
+  }
+}

@@ -1,6 +1,4 @@
 import BlobStorage
-import Logging
-import Synchronization
 
 /// What this process has observed of a cache's keys and not written to the catalog yet.
 ///

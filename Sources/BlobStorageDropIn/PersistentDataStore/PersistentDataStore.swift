@@ -99,7 +99,7 @@ public final class PersistentDataStore: Sendable {
   public func removeAll() {
     queue.async(flags: .barrier) { [self] in
       try? store.perform(.data) { (store) throws(BlobStorageError) in
-        try self.store.forgetAll(of: .data)
+        _ = try self.store.forget(nil, of: .data)
         _ = try store.delete(prefix: Library.data.prefix)
         self.store.space.droppedAll()
       }

@@ -81,15 +81,9 @@ struct Document {
     let store = try store.opened(for: .documents)
     Self.gate.lock()
     defer { Self.gate.unlock() }
-    guard
-      Self.depth.withLock({ depth in
-        defer { depth += 1 }; return depth
-      }) == 0
-    else {
-      defer { Self.depth.withLock { $0 -= 1 } }
-      return try body(self)
-    }
-    defer { Self.depth.withLock { $0 -= 1 } }
+    Self.depth += 1
+    defer { Self.depth -= 1 }
+    guard Self.depth == 1 else { return try body(self) }
     let lock = try FolderLock("drop-in-documents.lock", in: store.folder)
     defer { lock.release() }
     return try body(self)
@@ -106,7 +100,8 @@ struct Document {
 
   /// One lock for all types: with one each, two savers that save each other's type could deadlock.
   private static let gate = NSRecursiveLock()
-  private static let depth = Mutex(0)
+  /// How often this thread holds the lock, which guards it.
+  nonisolated(unsafe) private static var depth = 0
 
   /// Keeps the store of the folder used last open: no instance holds it.
   private static func keptStore(_ folder: URL) -> DropInStore {

@@ -1,6 +1,7 @@
 import BlobStorage
 import Foundation
 import Synchronization
+import SystemPackage
 
 /// The store of one folder, shared by everything in this process that uses the folder.
 ///
@@ -109,18 +110,11 @@ final class DropInStore: Sendable {
       key: key, path: path)
   }
 
-  /// Leaves out the files of a deleted key for good, if they were left out. Returns whether they were.
-  func forget(_ key: String, of library: Library) throws(BlobStorageError) -> Bool {
-    try forget(library) { $0.utf8.elementsEqual(key.utf8) }
-  }
-
-  /// Leaves out for good everything that was left out.
-  func forgetAll(of library: Library) throws(BlobStorageError) { _ = try forget(library) { _ in true } }
-
-  private func forget(
-    _ library: Library, _ isForgotten: (String) -> Bool
-  ) throws(BlobStorageError) -> Bool {
-    try state.withLock { (state) throws(BlobStorageError) in
+  /// Leaves out for good the files of a deleted key, or of all keys for nil, if they were left out. Returns whether
+  /// they were.
+  func forget(_ key: String?, of library: Library) throws(BlobStorageError) -> Bool {
+    func isForgotten(_ name: String) -> Bool { key.map { name.utf8.elementsEqual($0.utf8) } ?? true }
+    return try state.withLock { (state) throws(BlobStorageError) in
       guard let store = state.store, let left = state.leftOut[library],
         left.contains(where: { $0.keys.contains(where: isForgotten) })
       else { return false }
@@ -205,4 +199,26 @@ extension BlockingBlobStore {
       last = page.last?.key
     }
   }
+}
+
+/// A lock between processes, in a file beside the store's own. It ends with its holder.
+struct FolderLock {
+  private let file: any File
+
+  /// Waits until no other process holds the lock with that name.
+  init(_ name: String, in folder: URL) throws(BlobStorageError) {
+    file = try SystemFiles().open(FilePath(folder.appendingPathComponent(name).path), .openOrCreate)
+    do throws(BlobStorageError) { _ = try file.lock(.exclusive, wait: true) } catch {
+      file.close()
+      throw error
+    }
+  }
+
+  func release() { file.close() }
+}
+
+/// The environment that tests set for the stores of the libraries.
+package enum StoreEnvironment {
+  /// Applies to all stores that are first named while it is set; nil is the system.
+  @TaskLocal package static var current: Engine.Environment?
 }

@@ -80,9 +80,17 @@ struct OldData {
 
   private func groups(_ location: URL) throws(BlobStorageError) -> (found: [Group], unknown: [String]) {
     guard try SystemFiles().status(of: FilePath(folder.path)) != nil else { return ([], []) }
-    return library == .archive
-      ? try ArchivedFiles.groups(in: folder, except: location) : try PlainFiles.groups(in: folder)
+    if library == .archive { return try ArchivedFile.groups(in: folder, except: location) }
+    // One file for each identifier, named after it.
+    let (files, unknown) = try FoundFile.list(folder)
+    let found = files.filter { $0.isRegular && !$0.url.lastPathComponent.hasPrefix(Self.atomicWritePrefix) }
+      .sorted { $0.modified < $1.modified }
+      .map { Group(key: $0.url.lastPathComponent, files: [$0.url]) }
+    return (found, unknown)
   }
+
+  /// The name of what an interrupted atomic write of Foundation leaves.
+  private static let atomicWritePrefix = ".dat.nosync"
 
   /// Imports a key's files; false if one of them cannot be imported.
   ///

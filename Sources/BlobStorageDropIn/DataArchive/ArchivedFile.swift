@@ -31,7 +31,7 @@ struct ArchivedFile: Comparable {
   }
 }
 
-enum ArchivedFiles {
+extension ArchivedFile {
   /// The versions of all keys below a folder: per key by age, and the keys by the age of their youngest file.
   ///
   /// - Throws: if the folder itself cannot be listed.
