@@ -204,21 +204,19 @@ extension CacheCore {
     let state = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.cacheIndexState()
     }
-    if state == .lacksKeys {
-      _ = try index()
-      return try engine.catalog.write { (transaction) throws(BlobStorageError) in
-        try transaction.setCacheIndexed()
+    guard state != .complete else { return }
+    if state == .none {
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        // An earlier build left those of a cache that was ended.
+        try transaction.forgetCachedKeys()
+        try transaction.beginCountingVersions()
       }
     }
-    guard state == .none else { return }
-    try engine.catalog.write { (transaction) throws(BlobStorageError) in
-      // An earlier build left those of a cache that was ended.
-      try transaction.forgetCachedKeys()
-      try transaction.beginCountingVersions()
-    }
     _ = try index()
-    try countGarbage()
-    try engine.catalog.write { (transaction) throws(BlobStorageError) in try transaction.setCacheIndexed() }
+    if state == .none { try countGarbage() }
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.setCacheIndexState(.complete)
+    }
   }
 
   /// Notes every key that is not noted yet, and returns the expired keys.

@@ -110,10 +110,10 @@ extension WriteTransaction {
   /// Forgets all keys. A later cache notes its own: it may have another prefix, and some keys will be put without it.
   package func forgetCachedKeys() throws(BlobStorageError) {
     for table in [Table.cacheKeys, .cacheOrder] { try removeAll(table) }
-    try setCacheIndexed(.none)
+    try setCacheIndexState(.none)
   }
 
-  package func setCacheIndexed(_ state: CacheIndexState = .complete) throws(BlobStorageError) {
+  func setCacheIndexState(_ state: CacheIndexState) throws(BlobStorageError) {
     try setMeta(.cacheIndexed, state.rawValue)
   }
 }

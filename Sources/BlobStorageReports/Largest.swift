@@ -1,44 +1,30 @@
-import BlobStorage
-
 /// Keeps the few largest of many elements, in bounded memory.
 package struct Largest<Element> {
+  private typealias Kept = (element: Element, rank: Int64, ordinal: Int)
+
   private let countMax: Int
-  /// A heap: the smallest of those kept comes first.
-  private var heap: [(element: Element, rank: Int64)] = []
+  /// Fewer than twice as many as are wanted.
+  private var kept: [Kept] = []
+  private var ordinal = 0
+  /// Nothing of this rank or a lower one can be among the largest any more.
+  private var excludedRank: Int64?
 
   package init(countMax: Int) { self.countMax = max(0, countMax) }
 
   /// Among equal ranks, keeps those that came first.
   package mutating func insert(_ element: @autoclosure () -> Element, rank: Int64) {
-    if heap.count < countMax {
-      heap.append((element(), rank))
-      rise()
-    } else if let smallest = heap.first, smallest.rank < rank {
-      heap[0] = (element(), rank)
-      sink()
-    }
+    guard countMax > 0, excludedRank.map({ rank > $0 }) ?? true else { return }
+    ordinal += 1
+    kept.append((element(), rank, ordinal))
+    guard kept.count / 2 >= countMax else { return }
+    kept = Array(sorted.prefix(countMax))
+    excludedRank = kept.last?.rank
   }
 
   /// The largest first.
-  package var descending: [Element] { heap.sorted { $0.rank > $1.rank }.map(\.element) }
+  package var descending: [Element] { sorted.prefix(countMax).map(\.element) }
 
-  private mutating func rise() {
-    var index = heap.count - 1
-    while index > 0, heap[index].rank < heap[(index - 1) / 2].rank {
-      heap.swapAt(index, (index - 1) / 2)
-      index = (index - 1) / 2
-    }
-  }
-
-  private mutating func sink() {
-    var index = 0
-    while true {
-      var least = index
-      for child in [2 * index + 1, 2 * index + 2]
-      where child < heap.count && heap[child].rank < heap[least].rank { least = child }
-      if least == index { return }
-      heap.swapAt(index, least)
-      index = least
-    }
+  private var sorted: [Kept] {
+    kept.sorted { $0.rank != $1.rank ? $0.rank > $1.rank : $0.ordinal < $1.ordinal }
   }
 }

@@ -4,14 +4,31 @@ extension Persistible where Self: Codable & Hashable {
   /// Adds the value to the document, unless the document has an equal one.
   ///
   /// - Throws: if the document cannot be read, and stays as it is; or if it cannot be written.
-  public func saveToFile() throws {
-    try Self.document.locked { document in
-      guard let data = try document.read() else { return try document.write(Self.getEncoder().encode(self)) }
-      switch try Self.decode(data) {
-      case .single(let value):
-        if value != self { try document.write(Self.getEncoder().encode([value, self])) }
-      case .array(let values):
-        if !values.contains(self) { try document.write(Self.getEncoder().encode(values + [self])) }
+  public func saveToFile() throws { try Self.add([self], asList: false) }
+
+  /// Adds those values to the document that it lacks, in their order.
+  ///
+  /// - Parameter asList: whether the document becomes a list even if it has one value.
+  static func add(_ added: [Self], asList: Bool) throws {
+    try document.locked { document in
+      var values: [Self] = []
+      var isList = false
+      if let data = try document.read() {
+        switch try decode(data) {
+        case .single(let value): values = [value]
+        case .array(let list):
+          values = list
+          isList = true
+        }
+      }
+      let oldCount = values.count
+      var known = Set(values)
+      for value in added where known.insert(value).inserted { values.append(value) }
+      guard values.count > oldCount || asList && !isList else { return }
+      if let first = values.first, values.count == 1, !isList, !asList {
+        try document.write(getEncoder().encode(first))
+      } else {
+        try document.write(getEncoder().encode(values))
       }
     }
   }
@@ -52,23 +69,6 @@ extension Array where Element: Persistible & Codable & Hashable {
   ///
   /// - Throws: if the document cannot be read, and stays as it is; or if it cannot be written.
   public func saveToFile() throws {
-    guard !isEmpty else { return }
-    try Element.document.locked { document in
-      var values: [Element] = []
-      var isList = false
-      if let data = try document.read() {
-        switch try Element.decode(data) {
-        case .single(let value): values = [value]
-        case .array(let list):
-          values = list
-          isList = true
-        }
-      }
-      let oldCount = values.count
-      var known = Set(values)
-      for value in self where known.insert(value).inserted { values.append(value) }
-      guard !isList || values.count > oldCount else { return }
-      try document.write(Element.getEncoder().encode(values))
-    }
+    if !isEmpty { try Element.add(self, asList: true) }
   }
 }
