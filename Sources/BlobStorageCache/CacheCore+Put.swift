@@ -184,7 +184,8 @@ extension CacheCore {
   package func remove(_ keys: [String]) throws(BlobStorageError) -> Int {
     var bytes: [[UInt8]] = []
     for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
-    return try drop(bytes) { _, _ in true }
+    // A caller that drops wants to free space, so dropping must not need space.
+    return try engine.folder.withReserve { () throws(BlobStorageError) in try drop(bytes) { _, _ in true } }
   }
 
   /// Drops all versions of keys in one commit, and returns how many keys had any.
@@ -203,11 +204,15 @@ extension CacheCore {
         let id = CachedKeyRow.id(of: key)
         guard notes.keys[id] == nil else { continue }
         notes.drop(id)
-        guard let name = try view.nameRow(key), name.versionCount > 0 else { continue }
-        let versions = try view.versions(of: name)
-        for version in versions { try notes.removeVersion(version.row, view) }
-        try commit.drop(versions.map(\.stamp), of: key)
+        guard try view.nameRow(key)?.versionCount ?? 0 > 0 else { continue }
         count += 1
+        // Imports from before there was a cache may have kept what they replaced.
+        for key in [key, InternalKey.Purpose.replaced.key(key)] {
+          guard let name = try view.nameRow(key), name.versionCount > 0 else { continue }
+          let versions = try view.versions(of: name)
+          for version in versions { try notes.removeVersion(version.row, view) }
+          try commit.drop(versions.map(\.stamp), of: key)
+        }
       }
       return count
     }.result

@@ -148,7 +148,7 @@ package final class CacheCore: Sendable {
       // It is a miss even if the medium is too full to record the drop. A cache that was ended drops nothing.
       do throws(BlobStorageError) {
         try adoptLimits()
-        _ = try remove([key])
+        _ = try drop([Array(whole.utf8)]) { _, _ in true }
       } catch {}
       return counted(nil)
     }
@@ -267,9 +267,11 @@ extension CacheCore {
     var report = CacheTrimReport()
     let before = try engine.folder.allocatedByteCount()
     let evictedBefore = state.withLock { $0.counts.evictedCount }
-    try engine.writer.rollOver()
-    try adoptLimits()
-    let expired = try index()
+    let expired = try engine.folder.withReserve { () throws(BlobStorageError) in
+      try engine.writer.rollOver()
+      try adoptLimits()
+      return try index()
+    }
     for part in expired.parts(of: Self.pageCount) { report.expiredKeyCount += try remove(Array(part)) }
     try forgetMissing()
     try holdCount()

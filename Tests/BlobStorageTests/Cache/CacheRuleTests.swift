@@ -343,6 +343,24 @@ struct CacheRuleTests {
     withExtendedLifetime(temporary) {}
   }
 
+  @Test("a key takes along what imports have replaced before there was a cache")
+  func replacedByImports() throws {
+    let place = try CachePlace()
+    let engine = try place.engine()
+    var options = PutOptions.relaxed
+    options.keepsReplaced = true
+    for number in 1...3 { _ = try engine.put("k", .data(Data([UInt8(number)])), options) }
+    func replacedCount() throws -> Int {
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.nameRow(InternalKey.Purpose.replaced.key(Array("k".utf8)))?.versionCount ?? 0
+      }
+    }
+    #expect(try replacedCount() == 2)
+    let cache = try place.cache(engine)
+    #expect(try cache.remove(["k"]) == 1)
+    #expect(try replacedCount() == 0)
+  }
+
   @Test("a store with keys becomes a cache only if they may go")
   func takesKeys() throws {
     let place = try CachePlace()

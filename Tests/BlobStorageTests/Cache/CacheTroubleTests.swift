@@ -100,6 +100,25 @@ struct CacheTroubleTests {
     #expect(counts.missCount == 1 && counts.hitCount == 2)
   }
 
+  @Test("whose medium is full drops what is too old, and what it is told to")
+  func fullAndExpired() throws {
+    let disk = SimulatedDisk()
+    let place = try CachePlace(disk: disk)
+    let cache = try place.cache()
+    var random = SplitMix64(seed: 19)
+    for index in 0..<10 {
+      let item = CacheItem(key: "k\(index)", data: random.noise(50_000), lifetime: .seconds(10))
+      #expect(try cache.put([item]) == [true])
+    }
+    for key in ["a", "b"] { #expect(try cache.put(key, [1])) }
+    try cache.engine.writer.rollOver()
+    disk.limit(byteCount: Int(try cache.engine.folder.allocatedByteCount()) - 50_000)
+    place.clock.move(seconds: 20)
+    #expect(try cache.trim().expiredKeyCount == 10)
+    #expect(try cache.remove(["a"]) == 1)
+    #expect(try cache.data("b") == Data([1]))
+  }
+
   @Test("that has lost its catalog has its values, in the order of their puts")
   func lostCatalog() throws {
     let place = try CachePlace()
