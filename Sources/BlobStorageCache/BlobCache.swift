@@ -107,7 +107,7 @@ public final class BlobCache: Sendable {
   /// Unlike ``set(_:to:priority:lifetime:)-(_,Data,_,_)``, a put that is refused leaves the key's earlier value.
   ///
   /// - Throws: `limitExceeded` for bytes that are longer than `CacheLimits.valueByteLimit` or find no room below
-  ///   the limit.
+  ///   the limit, `noSpace` on a full medium, `busy` while another process makes room for too long.
   @discardableResult
   public func put(
     _ key: String, _ data: Data, options: PutOptions = PutOptions()

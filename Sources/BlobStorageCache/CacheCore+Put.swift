@@ -74,7 +74,7 @@ extension CacheCore {
 
   /// Stores a value, or changes nothing.
   ///
-  /// - Throws: `limitExceeded` when it is too long for the cache or no room can be made.
+  /// - Throws: `limitExceeded` when it is too long for the cache; that, `noSpace` or `busy` when no room can be made.
   package func put(
     _ key: String, _ data: Data, _ options: PutOptions
   ) throws(BlobStorageError) -> PutResult {
@@ -91,18 +91,24 @@ extension CacheCore {
     let item = try engine.memoryPut.prepare(bytes, data, options)
     var group = Group()
     _ = group.add(item, limits)
-    guard let (results, watermark) = try store(group, options.durability), let result = results.first else {
-      throw BlobStorageError(
-        .limitExceeded, "The cache has no room for the value of “\(key)”: raise its limit.", key: key)
-    }
+    let (results, watermark) = try storeInRoom(group, options.durability)
     try engine.makeDurable(options.durability, watermark)
-    return result
+    return results[0]
   }
 
   /// Stores values in one commit, after making room for them.
   ///
   /// - Returns: nil when no room can be made.
   package func store(_ group: Group, _ durability: Durability) throws(BlobStorageError) -> Stored? {
+    do throws(BlobStorageError) { return try storeInRoom(group, durability) } catch {
+      guard Self.isNoRoom(error.code) else { throw error }
+      engine.logger.notice("A value is not stored.", metadata: ["reason": "\(error.message)"])
+      return nil
+    }
+  }
+
+  /// - Throws: `limitExceeded`, `noSpace` or `busy` when no room can be made.
+  private func storeInRoom(_ group: Group, _ durability: Durability) throws(BlobStorageError) -> Stored {
     // A cache that another process has ended must not evict any more.
     if limits.keyLimit != nil { try adoptLimits() }
     let items = group.items
@@ -125,24 +131,12 @@ extension CacheCore {
         tryToHoldCount(keeping: items)
         return stored
       } catch {
-        switch error.code {
-        case .cacheNeedsRoom: break
-        case .noSpace where attempt < Self.attemptCount - 1: break
-        case .noSpace, .limitExceeded, .busy:
-          refuse(error)
-          return nil
-        default: throw error
-        }
-        do throws(BlobStorageError) {
-          try makeRoom(need, since: roomCount, mediumIsFull: error.code == .noSpace)
-        } catch {
-          guard Self.isNoRoom(error.code) else { throw error }
-          refuse(error)
-          return nil
-        }
+        let isLast = attempt == Self.attemptCount - 1
+        guard error.code == .cacheNeedsRoom || error.code == .noSpace && !isLast else { throw error }
+        try makeRoom(need, since: roomCount, mediumIsFull: error.code == .noSpace)
       }
     }
-    return nil
+    throw BlobStorageError(.limitExceeded, "Other puts take all room that the cache makes: try again later.")
   }
 
   private static let attemptCount = 8
@@ -150,10 +144,6 @@ extension CacheCore {
 
   static func isNoRoom(_ code: BlobStorageError.Code) -> Bool {
     code == .noSpace || code == .limitExceeded || code == .busy
-  }
-
-  private func refuse(_ reason: BlobStorageError) {
-    engine.logger.notice("A value is not stored.", metadata: ["reason": "\(reason.message)"])
   }
 
   /// Holds the limit of keys. The values are stored already: if this fails, the next put tries again.
@@ -302,7 +292,7 @@ extension CacheCore {
     guard missing <= wanted - need else {
       throw BlobStorageError(
         .limitExceeded,
-        "The store at \(engine.folder.path) exceeds the cache's limit by \(missing) bytes.")
+        "The store at \(engine.folder.path) exceeds the cache's limit by \(missing) bytes: raise its limit.")
     }
     try engine.writer.reserveRoom(byteCount: missing > 0 ? wanted - missing : wanted)
   }

@@ -98,6 +98,10 @@ struct CacheTroubleTests {
     #expect(try cache.data("damaged") == whole)
     let counts = try cache.statistics().counts
     #expect(counts.missCount == 1 && counts.hitCount == 2)
+    // The error of a put says what is full.
+    try cache.engine.writer.rollOver()
+    disk.limit(byteCount: 1_000)
+    #expect(failure { _ = try cache.put("n", whole, PutOptions()) }?.code == .noSpace)
   }
 
   @Test("whose medium is full drops what is too old, and what it is told to")
