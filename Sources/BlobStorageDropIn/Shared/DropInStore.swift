@@ -83,7 +83,7 @@ final class DropInStore: Sendable {
         }
         state.leftOut[library] = left
         // Imported data counts like data that was put.
-        space.measure()
+        space.begin(store)
       }
       return store
     }

@@ -34,7 +34,7 @@ package final class SpaceKeeper: Sendable {
   /// - Parameter idleSeconds: the time without changes before it checks again.
   package init(idleSeconds: Double = 1) { self.idleSeconds = idleSeconds }
 
-  /// Begins to watch a store that was just opened.
+  /// Begins to watch a store that was just opened, or measures it anew after something else has put much.
   package func begin(_ store: BlockingBlobStore) {
     let live = (try? String(contentsOf: Self.file(store), encoding: .utf8)).flatMap { Int64($0) }
     let disk = Self.packByteCount(store)
@@ -50,14 +50,6 @@ package final class SpaceKeeper: Sendable {
   /// Records that bytes were put.
   package func put(_ byteCount: Int) {
     state.withLock { $0.diskByteCount += Int64(byteCount) }
-    changed()
-  }
-
-  /// Measures the packs again, after another part of the program has put something.
-  package func measure() {
-    guard let store = state.withLock({ $0.store }) else { return }
-    let disk = Self.packByteCount(store)
-    state.withLock { $0.diskByteCount = disk }
     changed()
   }
 
