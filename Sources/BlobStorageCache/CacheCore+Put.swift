@@ -174,8 +174,7 @@ extension CacheCore {
   package func remove(_ keys: [String]) throws(BlobStorageError) -> Int {
     var bytes: [[UInt8]] = []
     for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
-    // A caller that drops wants to free space, so dropping must not need space.
-    return try engine.folder.withReserve { () throws(BlobStorageError) in try drop(bytes) { _, _ in true } }
+    return try dropAll(bytes)
   }
 
   /// Drops all versions of keys in one commit, and returns how many keys had any.
@@ -212,15 +211,17 @@ extension CacheCore {
 
   /// Drops all keys of the cache, a page at a time.
   package func removeAll(prefix: String = "") throws(BlobStorageError) -> Int {
+    try engine.checkOpen()
     var count = 0
-    while true {
-      let page = try engine.keys(self.prefix + prefix, after: nil, limit: 1_000)
-      if page.isEmpty { return count }
-      let removed = try remove(page.map { key(of: $0.key) })
-      count += removed
-      // Another process is removing them too.
-      if removed == 0 { return count }
-    }
+    // Each page begins after the last: until a collection, dropped keys have rows that would be passed again.
+    var pages = KeyPages(engine.catalog, prefix: self.prefix + prefix, countMax: 1_000)
+    while let keys = try pages.next({ key, _, _ in (key, 1) }) { count += try dropAll(keys) }
+    return count
+  }
+
+  private func dropAll(_ keys: [[UInt8]]) throws(BlobStorageError) -> Int {
+    // A caller that drops wants to free space, so dropping must not need space.
+    try engine.folder.withReserve { () throws(BlobStorageError) in try drop(keys) { _, _ in true } }
   }
 }
 

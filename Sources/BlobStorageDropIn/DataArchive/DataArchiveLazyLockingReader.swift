@@ -51,7 +51,10 @@ public final class DataArchiveLazyLockingReader: Sendable {
       guard let index else { return handler.value(nil, .lockingReaderWasFinished) }
       let (value, result) = read(index, conversion)
       let isLast = index == history.versions.count - 1
-      if isLast { end() }
+      if isLast {
+        state.withLock { $0.isFinished = true }
+        history.close()
+      }
       handler.value(value, result)
       // Operations that wait for the reader come after the handler of its last value.
       if isLast { hold.release() }
@@ -69,11 +72,6 @@ public final class DataArchiveLazyLockingReader: Sendable {
 
   /// Whether the reader has nothing more to give.
   public var isFinished: Bool { state.withLock(\.isFinished) }
-
-  private func end() {
-    state.withLock { $0.isFinished = true }
-    history.close()
-  }
 
   private func read<Value>(_ index: Int, _ conversion: Conversion<Value>) -> (Value?, DataArchiveResult) {
     let url = archive.versionUrl(key, index: index, count: history.versions.count)
