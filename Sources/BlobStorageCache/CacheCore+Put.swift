@@ -219,7 +219,7 @@ extension CacheCore {
     return count
   }
 
-  private func dropAll(_ keys: [[UInt8]]) throws(BlobStorageError) -> Int {
+  func dropAll(_ keys: [[UInt8]]) throws(BlobStorageError) -> Int {
     // A caller that drops wants to free space, so dropping must not need space.
     try engine.folder.withReserve { () throws(BlobStorageError) in try drop(keys) { _, _ in true } }
   }

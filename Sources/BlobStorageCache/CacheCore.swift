@@ -117,11 +117,6 @@ package final class CacheCore: Sendable {
     memory.removeAll()
   }
 
-  /// A key of the store without the prefix: byte by byte, because a prefix may end inside a character.
-  func key(of whole: String) -> String {
-    String(decoding: whole.utf8.dropFirst(prefixBytes.count), as: UTF8.self)
-  }
-
   package var limits: CacheLimits { state.withLock { $0.limits } }
 
   // MARK: Reading
@@ -220,8 +215,8 @@ extension CacheCore {
   }
 
   /// Notes every key that is not noted yet, and returns the expired keys.
-  func index() throws(BlobStorageError) -> [String] {
-    var expired: [String] = []
+  func index() throws(BlobStorageError) -> [[UInt8]] {
+    var expired: [[UInt8]] = []
     try engine.forEachPage(prefix: prefix, countMax: Self.pageCount) { (page) throws(BlobStorageError) in
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
         for entry in page {
@@ -239,9 +234,7 @@ extension CacheCore {
               byteCount: entry.current.byteCount, digest: entry.current.digest, key: key))
         }
       }
-      for entry in page where isExpired(entry.current) {
-        expired.append(key(of: entry.key))
-      }
+      for entry in page where isExpired(entry.current) { expired.append(Array(entry.key.utf8)) }
     }
     return expired
   }
@@ -272,7 +265,7 @@ extension CacheCore {
       try adoptLimits()
       return try index()
     }
-    for part in expired.parts(of: Self.pageCount) { report.expiredKeyCount += try remove(Array(part)) }
+    for part in expired.parts(of: Self.pageCount) { report.expiredKeyCount += try dropAll(Array(part)) }
     try forgetMissing()
     try holdCount()
     try countGarbage()
