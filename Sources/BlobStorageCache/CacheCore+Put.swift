@@ -219,9 +219,13 @@ extension CacheCore {
     return count
   }
 
-  func dropAll(_ keys: [[UInt8]]) throws(BlobStorageError) -> Int {
+  /// Drops keys like ``drop(_:where:)``, on a full medium too.
+  func dropAll(
+    _ keys: [[UInt8]],
+    where isToGo: (Int, ReadTransaction) throws(BlobStorageError) -> Bool = { _, _ in true }
+  ) throws(BlobStorageError) -> Int {
     // A caller that drops wants to free space, so dropping must not need space.
-    try engine.folder.withReserve { () throws(BlobStorageError) in try drop(keys) { _, _ in true } }
+    try engine.folder.withReserve { () throws(BlobStorageError) in try drop(keys, where: isToGo) }
   }
 }
 

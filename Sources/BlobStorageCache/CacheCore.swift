@@ -265,7 +265,14 @@ extension CacheCore {
       try adoptLimits()
       return try index()
     }
-    for part in expired.parts(of: Self.pageCount) { report.expiredKeyCount += try dropAll(Array(part)) }
+    for part in expired.parts(of: Self.pageCount) {
+      let keys = Array(part)
+      report.expiredKeyCount += try dropAll(keys) { (index, view) throws(BlobStorageError) in
+        // A value that was put since stays.
+        guard let current = try view.currentVersion(ofKey: keys[index]) else { return false }
+        return isExpired(BlobVersion(key: "", stamp: current.stamp, row: current.row))
+      }
+    }
     try forgetMissing()
     try holdCount()
     try countGarbage()

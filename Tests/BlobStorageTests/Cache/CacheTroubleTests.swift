@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageCache
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -168,6 +169,28 @@ struct CacheTroubleTests {
     #expect(try cache.data("forever") == Data([3]))
     #expect(try cache.trim().expiredKeyCount == 1)
     #expect(try cache.statistics().keyCount == 1)
+  }
+
+  @Test("that drops what is too old leaves what another process puts meanwhile")
+  func putWhileTrimmed() throws {
+    let place = try CachePlace()
+    let other = try place.cache()
+    let isArmed = Atomic<Bool>(false)
+    // The pack of the drops is begun after the keys were found.
+    let files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename", path.string.contains("/packs/"),
+        isArmed.exchange(false, ordering: .acquiringAndReleasing)
+      else { return }
+      do { #expect(try other.put("k", [2])) } catch { Issue.record(error) }
+    }
+    let cache = try place.cache(place.engine(files: files))
+    #expect(try cache.put("k", [1], lifetime: .seconds(10)))
+    try cache.engine.writer.rollOver()
+    place.clock.move(seconds: 20)
+    isArmed.store(true, ordering: .releasing)
+    #expect(try cache.trim().expiredKeyCount == 0)
+    #expect(!isArmed.load(ordering: .acquiring), "no pack was begun")
+    #expect(try cache.data("k") == Data([2]))
   }
 
   @Test("with a lifetime in its limits forgets what was put without one, by whomever")
