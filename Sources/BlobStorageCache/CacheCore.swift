@@ -143,7 +143,10 @@ package final class CacheCore: Sendable {
       // It is a miss even if the medium is too full to record the drop. A cache that was ended drops nothing.
       do throws(BlobStorageError) {
         try adoptLimits()
-        _ = try drop([Array(whole.utf8)]) { _, _ in true }
+        let bytes = Array(whole.utf8)
+        _ = try drop([bytes]) { (_, view) throws(BlobStorageError) in
+          try view.currentVersion(ofKey: bytes)?.stamp == version.id.stamp
+        }
       } catch {}
       return counted(nil)
     }
