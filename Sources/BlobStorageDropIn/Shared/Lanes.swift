@@ -23,10 +23,6 @@ final class Lanes: Sendable {
     var isOver: Bool { !isRunning && !isHeld && waiting.isEmpty }
   }
 
-  private enum Change: Sendable {
-    case submitted(Job), done, held, released
-  }
-
   private struct State {
     var lanes: [Key: Lane] = [:]
     /// Lanes that are ready, each once.
@@ -36,17 +32,13 @@ final class Lanes: Sendable {
     /// Changes a lane, and lists it if it has become ready.
     ///
     /// - Returns: whether to start a worker for it.
-    mutating func apply(_ change: Change, _ key: Key) -> Bool {
-      var lane = lanes[key] ?? Lane()
-      let wasReady = lane.isReady
-      switch change {
-      case .submitted(let job): lane.waiting.append(job)
-      case .done: lane.isRunning = false
-      case .held: lane.isHeld = true
-      case .released: lane.isHeld = false
-      }
-      lanes[key] = lane.isOver ? nil : lane
-      guard lane.isReady, !wasReady else { return false }
+    mutating func change(_ key: Key, _ body: @Sendable (inout Lane) -> Void) -> Bool {
+      let wasReady = lanes[key]?.isReady ?? false
+      // In place: a copy of the lane would copy all waiting jobs.
+      body(&lanes[key, default: Lane()])
+      let isReady = lanes[key]?.isReady ?? false
+      if lanes[key]?.isOver ?? false { lanes[key] = nil }
+      guard isReady, !wasReady else { return false }
       ready.append(key)
       guard workerCount < Lanes.workerCountMax else { return false }
       workerCount += 1
@@ -58,18 +50,18 @@ final class Lanes: Sendable {
 
   /// Puts a job at the end of its key's lane.
   func submit(_ key: String, _ job: @escaping Job) {
-    change(.submitted(job), Array(key.utf8))
+    change(Array(key.utf8)) { $0.waiting.append(job) }
   }
 
   /// Holds the lane of the running job: the jobs behind it wait until the hold is released.
   func hold(_ key: String) -> Hold {
     let key = Array(key.utf8)
-    change(.held, key)
-    return Hold { [self] in change(.released, key) }
+    change(key) { $0.isHeld = true }
+    return Hold { [self] in change(key) { $0.isHeld = false } }
   }
 
-  private func change(_ change: Change, _ key: Key) {
-    let startsWorker = state.withLock { $0.apply(change, key) }
+  private func change(_ key: Key, _ body: @Sendable (inout Lane) -> Void) {
+    let startsWorker = state.withLock { $0.change(key, body) }
     // A serial queue has a thread of its own even when the program blocks all threads of the concurrent ones.
     if startsWorker { DispatchQueue(label: "blob-storage.drop-in").async { self.work() } }
   }
@@ -80,7 +72,7 @@ final class Lanes: Sendable {
       // This worker continues, with this lane or another.
       state.withLock { state in
         state.workerCount -= 1
-        if !state.apply(.done, key) { state.workerCount += 1 }
+        if !state.change(key, { $0.isRunning = false }) { state.workerCount += 1 }
       }
     }
   }
