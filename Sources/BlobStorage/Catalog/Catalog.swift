@@ -262,9 +262,7 @@ package final class Catalog: Sendable {
       defer { unlock() }
       let database = try lockedToWrite()
       do throws(BlobStorageError) {
-        let result = try whileMapGrows(undo) { () throws(BlobStorageError) in
-          try settlingFirst(database, body, undo)
-        }
+        let result = try settlingFirst(database, body, undo)
         done()
         changeSignal.send()
         return result
@@ -275,30 +273,17 @@ package final class Catalog: Sendable {
     }
   }
 
-  /// Runs `body` again for as long as its changes do not fit into the catalog's map, which grows each time.
-  private func whileMapGrows<T>(
-    _ undo: (BlobStorageError) -> Void, _ body: () throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    for _ in 0..<16 {
-      do throws(BlobStorageError) { return try body() } catch {
-        guard error.code == .mapFull else { throw error }
-        // It must not find what it has appended.
-        undo(error)
-      }
-    }
-    throw BlobStorageError(.io, "A change of the catalog is too large: change less at once.")
-  }
-
   private func settlingFirst<T>(
     _ database: Database, _ body: (WriteTransaction) throws(BlobStorageError) -> T,
     _ undo: (BlobStorageError) -> Void
   ) throws(BlobStorageError) -> T {
-    guard let table = live.table else { return try database.write(body) }
+    guard let table = live.table else { return try database.write(body, undo: undo) }
     do throws(BlobStorageError) {
-      let result = try database.write { (transaction) throws(BlobStorageError) in
-        try tails.settle(transaction, table)
-        return try body(transaction)
-      }
+      let result = try database.write(
+        { (transaction) throws(BlobStorageError) in
+          try tails.settle(transaction, table)
+          return try body(transaction)
+        }, undo: undo)
       tails.resetCounts()
       return result
     } catch {
@@ -320,7 +305,7 @@ package final class Catalog: Sendable {
       }
     }
     tails.resetCounts()
-    return try database.write(body)
+    return try database.write(body, undo: undo)
   }
 
   /// Applies all tails to the catalog.
