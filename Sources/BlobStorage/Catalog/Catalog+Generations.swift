@@ -6,7 +6,19 @@ import SystemPackage
 /// The generations of a catalog, and the file `state`, which names the generation in use.
 extension Catalog {
   func rebuildLocked() throws(BlobStorageError) {
-    let old = try generations()
+    let known = try readState()?.value.generation
+    // What a killed or failed rebuild has left may take the room that this one needs.
+    try removeGenerations(except: known)
+    do throws(BlobStorageError) { try removeGenerations(except: try makeGeneration()) } catch {
+      do throws(BlobStorageError) { try removeGenerations(except: try readState()?.value.generation) } catch {
+        // The next rebuild removes it.
+      }
+      throw error
+    }
+  }
+
+  /// Fills a new generation from the packs, uses it, and returns its name. `lock` is held exclusively.
+  private func makeGeneration() throws(BlobStorageError) -> String {
     let poisoned = poisonedPacks()
     let suspects = suspectChunks()
     let generation = "g" + Hex.text(randomNumber())
@@ -25,7 +37,7 @@ extension Catalog {
     use(Current(database: database, generation: generation, state: state))
     mustRecover.store(false, ordering: .relaxed)
     try reap(database)
-    for name in old { try removeGeneration(name) }
+    return generation
   }
 
   /// Returns the packs that the catalog in use marks as poisoned. The packs themselves do not record a failed sync, and
@@ -54,11 +66,14 @@ extension Catalog {
     }
   }
 
-  func generations() throws(BlobStorageError) -> [String] {
-    try files.list(folder).filter { $0.hasPrefix("g") }
+  /// Removes all generations but one. `lock` is held exclusively.
+  func removeGenerations(except kept: String?) throws(BlobStorageError) {
+    for name in try files.list(folder) where name.hasPrefix("g") && name != kept {
+      try removeGeneration(name)
+    }
   }
 
-  func removeGeneration(_ name: String) throws(BlobStorageError) {
+  private func removeGeneration(_ name: String) throws(BlobStorageError) {
     var place = folder.entry(name)
     guard try files.status(of: place)?.kind == .directory else {
       try files.remove(place)
@@ -142,7 +157,11 @@ extension Catalog {
     guard identity.isOfThisBoot(value.mark) else { return nil }
     if isUser.withLock({ $0 }) { return state }
     // Only processes that trust it hold `users`, and none can join while this one holds `lock`.
-    guard isAlone, !(try usersFile?.lock(.exclusive, wait: false) ?? false) else { return nil }
+    guard isAlone, let usersFile else { return nil }
+    if try usersFile.lock(.exclusive, wait: false) {
+      try usersFile.unlock()
+      return nil
+    }
     value.mark = identity.mark(with: value.mark)
     return try writeState(value)
   }

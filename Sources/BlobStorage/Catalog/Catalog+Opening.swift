@@ -103,9 +103,18 @@ extension Catalog {
 
   /// Makes a private catalog from the packs and leaves the packs as they are.
   func makeOwn() throws(BlobStorageError) {
-    let database = try Database.temporary(for: self)
-    try begin(database)
-    try fill(database, false)
+    let database: Database
+    do throws(BlobStorageError) {
+      database = try Database.temporary(for: self)
+      try begin(database)
+      try fill(database, false)
+    } catch {
+      guard error.code == .noSpace else { throw error }
+      // Not `noSpace`: no room in the store's own folder would help.
+      throw BlobStorageError(
+        .io, "The folder for temporary files has no room for a private catalog: set TMPDIR to one that has.",
+        path: error.path, errno: error.errno)
+    }
     let generation = "own-" + Hex.text(randomNumber())
     use(Current(database: database, generation: generation, state: nil))
   }
@@ -235,7 +244,8 @@ extension Catalog {
       if let known = current.withLock({ $0 }), known.generation == generation,
         !(try known.database.isSuperseded())
       {
-        current.withLock { $0?.state = state }
+        // Another thread may have changed to another generation meanwhile.
+        current.withLock { if $0?.generation == generation { $0?.state = state } }
         return known.database
       }
       if let state = try verified(state, isAlone: isAlone), let database = try opened(generation) {
@@ -314,8 +324,12 @@ extension Catalog {
         CatalogState(
           generation: generation, mark: identity.mark(with: state.mark), inode: try file.status().inode,
           clean: try CleanFile(file)))
-      for old in try generations() where old != generation { try removeGeneration(old) }
+      try removeGenerations(except: generation)
     } catch {
+      // A copy that `state` does not name would only take room.
+      do throws(BlobStorageError) { try removeGenerations(except: try readState()?.value.generation) } catch {
+        // The next rebuild removes it.
+      }
       // The system may have dropped pages that it could not write: the next process must rebuild the catalog.
       if error.code == .io { try files.remove(folder.entry("state")) }
       throw error

@@ -246,6 +246,34 @@ struct CatalogStateTests {
     ] { #expect(CatalogState(text) == nil, "\(text)") }
   }
 
+  @Test("names the only generation, also after rebuilds that failed or were killed")
+  func failedRebuild() throws {
+    let place = try StorePlace()
+    let isFull = Mutex(false)
+    var environment = Engine.Environment()
+    environment.catalogFiles = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename", path.lastComponent?.string == "state.new", isFull.withLock({ $0 }) else {
+        return
+      }
+      throw .systemCall("rename", path: path, errno: Errno.noSpace.rawValue)
+    }
+    let engine = try place.engine(environment)
+    _ = try engine.put("a", [1])
+    let before = try Self.generations(place)
+    isFull.withLock { $0 = true }
+    #expect(failure { try engine.catalog.rebuild(because: nil) }?.code == .noSpace)
+    #expect(try Self.generations(place) == before)
+    isFull.withLock { $0 = false }
+    let killed = place.catalogFolder.appending(path: "g0")
+    try FileManager.default.createDirectory(at: killed, withIntermediateDirectories: false)
+    try Data([1]).write(to: killed.appending(path: "data.mdb"))
+    try engine.catalog.rebuild(because: nil)
+    let generation = try #require(engine.catalog.generation)
+    #expect(try Self.generations(place) == [generation])
+    #expect(try engine.data("a", nil) == Data([1]))
+    try engine.close()
+  }
+
   @Test("leads to one generation after a rebuild, in which no pack has its number of before")
   func rebuilt() throws {
     let place = try StorePlace()
