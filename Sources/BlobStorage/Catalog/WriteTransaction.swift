@@ -377,7 +377,8 @@ extension WriteTransaction {
 
   func countBase(_ digest: BlobDigest, by change: Int64) throws(BlobStorageError) {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
-      let count = change + (try number(.bases, key) ?? 0)
+      // The count of another machine may be any number.
+      let count = change &+ (try number(.bases, key) ?? 0)
       try setNumber(.bases, key, count > 0 ? count : nil)
     }
   }
