@@ -349,6 +349,13 @@ package final class Database: @unchecked Sendable {
   }
 
   static func failure(_ code: Int32, _ tried: String) -> BlobStorageError {
+    if code == Errno.resourceTemporarilyUnavailable.rawValue {
+      // LMDB's readers lock the byte of their process ID.
+      return BlobStorageError(
+        .busy,
+        "A program in another container has the same process ID and uses the store: let the containers share IDs.",
+        errno: code)
+    }
     let reason = String(cString: mdb_strerror(code))
     let kind: BlobStorageError.Code =
       switch code {

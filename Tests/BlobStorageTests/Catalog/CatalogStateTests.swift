@@ -228,6 +228,22 @@ struct CatalogStateTests {
     again.close()
   }
 
+  /// In containers, two processes may have one ID.
+  @Test("has a process refused with the remedy that has the ID of another")
+  func sameProcess() throws {
+    let place = try StorePlace()
+    try place.engine().close()
+    let database = FilePath(try place.databaseFile().path)
+    let readers = try SystemFiles().open(database.removingLastComponent().appending("lock.mdb"), .readWrite)
+    defer { readers.close() }
+    let byte = Int64(ProcessInfo.processInfo.processIdentifier)
+    #expect(try readers.lock(bytes: byte..<byte + 1, wait: false))
+    let error = failure { _ = try place.engine() }
+    #expect(error?.code == .busy && error?.message.contains("same process ID") == true)
+    try readers.unlock(bytes: byte..<byte + 1)
+    try place.engine().close()
+  }
+
   @Test("is read as it was written, and refused if no process can have written it")
   func text() throws {
     let written = CatalogState(
