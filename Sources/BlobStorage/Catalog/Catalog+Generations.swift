@@ -30,7 +30,13 @@ extension Catalog {
     try fill(database, true)
     try database.write { (transaction) throws(BlobStorageError) in
       for name in poisoned { try transaction.poison(name) }
-      try suspects?.mark(in: transaction)
+      for suspect in suspects {
+        // Unless the new catalog has a row for another copy.
+        guard let row = try transaction.chunkRow(suspect.digest), row.place.offset == suspect.offset,
+          try transaction.packRow(row.place.pack)?.name == suspect.pack
+        else { continue }
+        try transaction.setSuspect(suspect.digest, row)
+      }
     }
     let state = try writeState(
       CatalogState(generation: generation, mark: identity.mark, inode: try database.inode()))
@@ -42,27 +48,40 @@ extension Catalog {
 
   /// Returns the packs that the catalog in use marks as poisoned. The packs themselves do not record a failed sync, and
   /// until the next boot the system returns all their bytes.
-  func poisonedPacks() -> [PackName] {
-    guard let database = current.withLock({ $0?.database }) else { return [] }
-    do throws(BlobStorageError) {
-      return try database.read { (transaction) throws(BlobStorageError) in
-        try transaction.packRows().filter(\.row.isPoisoned).map(\.row.name)
-      }
-    } catch {
-      logger.warning("What could not be synced is forgotten.", metadata: ["reason": "\(error.message)"])
-      return []
+  private func poisonedPacks() -> [PackName] {
+    known("What could not be synced is forgotten.") { (transaction) throws(BlobStorageError) in
+      try transaction.packRows().filter(\.row.isPoisoned).map(\.row.name)
     }
   }
 
-  /// Returns the chunks that the catalog in use marks as damaged. Returns nil for a store in a folder: there a rebuild
-  /// follows a repair or a restored file, which has ended the damage.
-  func suspectChunks() -> SuspectChunks? {
-    guard outerRowsSource != nil, let database = current.withLock({ $0?.database }) else { return nil }
-    do throws(BlobStorageError) {
-      return try SuspectChunks(in: database)
-    } catch {
-      logger.warning("What was found damaged is forgotten.", metadata: ["reason": "\(error.message)"])
-      return nil
+  /// Returns the chunks that reads found damaged, among the own rows of the catalog in use. Footers, from which catalogs
+  /// are built, do not record this. Returns none for a store in a folder: there a rebuild follows a repair or a restored
+  /// file, which has ended the damage.
+  ///
+  /// - Complexity: reads every chunk of the database, if any was marked since the catalog was made.
+  private func suspectChunks() -> [(digest: BlobDigest, pack: PackName, offset: Int64)] {
+    if outerRowsSource == nil { return [] }
+    return known("What was found damaged is forgotten.") { (transaction) throws(BlobStorageError) in
+      var suspects: [(digest: BlobDigest, pack: PackName, offset: Int64)] = []
+      guard try transaction.hasSuspects() else { return suspects }
+      try transaction.forEachChunk(ownOnly: true) { (digest, row) throws(BlobStorageError) in
+        if row.isSuspect, let pack = try transaction.packRow(row.place.pack) {
+          suspects.append((digest, pack.name, row.place.offset))
+        }
+        return true
+      }
+      return suspects
+    }
+  }
+
+  /// Reads the catalog in use; returns nothing if there is none, or if it cannot be read.
+  private func known<T>(
+    _ loss: String, _ body: (ReadTransaction) throws(BlobStorageError) -> [T]
+  ) -> [T] {
+    guard let database = current.withLock({ $0?.database }) else { return [] }
+    do throws(BlobStorageError) { return try database.read(body) } catch {
+      logger.warning("\(loss)", metadata: ["reason": "\(error.message)"])
+      return []
     }
   }
 
