@@ -7,32 +7,30 @@ import SystemPackage
 extension Catalog {
   /// Opens the catalog that all processes share.
   func openShared() throws(BlobStorageError) {
-    if try lock(.exclusive, wait: false) {
-      defer { unlock() }
-      try openLive(mayCreate: true)
-      return try openLocked()
+    var isLocked = try lock(.exclusive, wait: false)
+    if !isLocked {
+      // Other processes use it.
+      try openLive(mayCreate: false)
+      var isInvalid = false
+      if let table = live.table {
+        if try table.hasDeadCommit() { isLocked = try lockWithPatience() }
+      } else if hasBoot {
+        // Another process is about to create the table again, or it was damaged.
+        isInvalid = try LiveTable.isThere(in: folder, files)
+      }
+      if !isLocked, !isInvalid {
+        do throws(BlobStorageError) {
+          if try adopt(isAlone: false) != nil { return try becomeUser(wait: false) }
+        } catch {
+          guard error.code == .catalogDamaged else { throw error }
+        }
+      }
+      // If it is not open yet, it needs a rebuild, or another process is rebuilding it.
+      if !isLocked { isLocked = try lockWithPatience() }
+      if !isLocked { return try makeOwn() }
     }
-    try openLive(mayCreate: false)
-    if live.table == nil, hasBoot, try LiveTable.isThere(in: folder, files) {
-      // The table is invalid: another process is about to create it again, or it was damaged.
-      guard try lockWithPatience() else { return try makeOwn() }
-      defer { unlock() }
-      try openLive(mayCreate: true)
-      return try openLocked()
-    }
-    // Other processes use it.
-    if let table = live.table, try table.hasDeadCommit(), try lockWithPatience() {
-      defer { unlock() }
-      return try openLocked()
-    }
-    do throws(BlobStorageError) {
-      if try adopt(isAlone: false) != nil { return try becomeUser(wait: false) }
-    } catch {
-      guard error.code == .catalogDamaged else { throw error }
-    }
-    // It needs a rebuild, or another process is rebuilding it.
-    guard try lockWithPatience() else { return try makeOwn() }
     defer { unlock() }
+    try openLive(mayCreate: true)
     try openLocked()
   }
 
@@ -177,22 +175,18 @@ extension Catalog {
     isUser.withLock { $0 = isTaken }
   }
 
-  func database() throws(BlobStorageError) -> Database {
+  /// The database in use, opened again if another process has rebuilt it.
+  ///
+  /// - Parameter isShared: whether a private one will not do; then `lock` is held.
+  func database(isShared: Bool = false) throws(BlobStorageError) -> Database {
     if let database = try unchangedDatabase() { return database }
-    let own = current.withLock { $0?.state == nil ? $0?.database : nil }
+    let own = current.withLock { isShared || $0?.state != nil ? nil : $0?.database }
     do throws(BlobStorageError) {
       if let database = try adopt(isAlone: false) { return database }
     } catch {
       guard own != nil, error.code == .catalogDamaged else { throw error }
     }
     if let own { return own }
-    throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use: try again.")
-  }
-
-  /// The database in use, opened again if another process has rebuilt it. The lock is held.
-  func databaseLocked() throws(BlobStorageError) -> Database {
-    if let database = try unchangedDatabase() { return database }
-    if let database = try adopt(isAlone: false) { return database }
     throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use: try again.")
   }
 

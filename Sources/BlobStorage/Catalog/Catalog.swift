@@ -319,14 +319,14 @@ package final class Catalog: Sendable {
     if isReadOnly { throw refused() }
     try becomeUser(wait: true)
     if mustRecover.load(ordering: .relaxed), try lock(.exclusive, wait: false) {
-      try recoverLocked(try databaseLocked())
+      try recoverLocked(try database(isShared: true))
     }
     _ = try lock(.shared, wait: true)
-    let database = try databaseLocked()
+    let database = try database(isShared: true)
     if current.withLock({ $0?.state?.value.clean == nil }) { return database }
     // No process writes, so the exclusive lock is soon free.
     _ = try lock(.exclusive, wait: true)
-    let marked = try databaseLocked()
+    let marked = try self.database(isShared: true)
     try markWritten()
     return marked
   }
@@ -424,7 +424,7 @@ package final class Catalog: Sendable {
         _ = try lock(.exclusive, wait: true)
         defer { unlock() }
         try becomeUser(wait: true)
-        let database = try databaseLocked()
+        let database = try database(isShared: true)
         try markWritten()
         mustRecover.store(false, ordering: .relaxed)
         try body(database)
@@ -452,7 +452,7 @@ package final class Catalog: Sendable {
     usersFile?.close()
   }
 
-  /// Bytes that the catalog takes on the medium.
+  /// Bytes that the catalog takes on the medium, without outer rows.
   package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
     try mended { () throws(BlobStorageError) in try database().byteCount() }
   }

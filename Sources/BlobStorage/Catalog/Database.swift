@@ -93,13 +93,15 @@ package final class Database: @unchecked Sendable {
     let folder = FilePath(FileManager.default.temporaryDirectory.path)
       .appending("blobstorage-" + Hex.text(randomUInt64()))
     try files.createDirectory(folder)
-    let outcome: Result<Database, BlobStorageError>
-    do throws(BlobStorageError) {
-      outcome = .success(try Database(folder: folder, place: nil, files: files, for: catalog))
-    } catch { outcome = .failure(error) }
-    for name in try files.list(folder) { try files.remove(folder.entry(name)) }
-    try files.removeDirectory(folder)
-    return try outcome.get()
+    defer {
+      do throws(BlobStorageError) {
+        for name in try files.list(folder) { try files.remove(folder.entry(name)) }
+        try files.removeDirectory(folder)
+      } catch {
+        // Empty files of a temporary folder may stay.
+      }
+    }
+    return try Database(folder: folder, place: nil, files: files, for: catalog)
   }
 
   deinit {
@@ -119,9 +121,9 @@ package final class Database: @unchecked Sendable {
     let file = try files.open(path, .openOrCreate)
     defer { file.close() }
     // LMDB takes as many readers as fit. An existing length stays, because other processes have the file mapped.
-    let byteCount = max(status?.byteCount ?? 0, 68 << 10)
-    if let status, status.byteCount > 0, status.allocatedByteCount >= status.byteCount { return }
-    try file.allocate(byteCount: status.map { $0.byteCount > 0 ? $0.byteCount : byteCount } ?? byteCount)
+    let known = status?.byteCount ?? 0
+    if known > 0, let status, status.allocatedByteCount >= known { return }
+    try file.allocate(byteCount: known > 0 ? known : 68 << 10)
   }
 
   /// Opens the tables. Only an empty database needs a write transaction, which waits for other writers.

@@ -367,14 +367,7 @@ package struct StampedVersion: Hashable, Sendable, TableValue {
     _ stamp: Stamp, _ bytes: UnsafeRawBufferPointer, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
     var reader = ByteReader(bytes)
-    try self.init(stamp, &reader, algorithm)
-  }
-
-  fileprivate init(
-    _ stamp: Stamp, _ reader: inout ByteReader, _ algorithm: BlobDigest.Algorithm
-  ) throws(BlobStorageError) {
-    self.stamp = stamp
-    row = try VersionRow(&reader, stamp, algorithm)
+    self.init(stamp: stamp, row: try VersionRow(&reader, stamp, algorithm))
   }
 }
 
@@ -468,6 +461,6 @@ package struct NameRow: Hashable, Sendable, TableValue {
     guard flags & Self.hasCurrent != 0 else { return }
     let time: UInt64 = try reader.integer()
     let stamp = Stamp(time: time, writer: try reader.integer())
-    current = try StampedVersion(stamp, &reader, algorithm)
+    current = StampedVersion(stamp: stamp, row: try VersionRow(&reader, stamp, algorithm))
   }
 }
