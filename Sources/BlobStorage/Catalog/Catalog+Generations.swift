@@ -6,7 +6,19 @@ import SystemPackage
 /// The generations of a catalog, and the file `state`, which names the generation in use.
 extension Catalog {
   func rebuildLocked() throws(BlobStorageError) {
-    let old = try generations()
+    let known = try readState()?.value.generation
+    // What a killed or failed rebuild has left may take the room that this one needs.
+    try removeGenerations(except: known)
+    do throws(BlobStorageError) { try removeGenerations(except: try makeGeneration()) } catch {
+      do throws(BlobStorageError) { try removeGenerations(except: try readState()?.value.generation) } catch {
+        // The next rebuild removes it.
+      }
+      throw error
+    }
+  }
+
+  /// Fills a new generation from the packs, uses it, and returns its name. `lock` is held exclusively.
+  private func makeGeneration() throws(BlobStorageError) -> String {
     let poisoned = poisonedPacks()
     let suspects = suspectChunks()
     let generation = "g" + Hex.text(randomNumber())
@@ -18,47 +30,69 @@ extension Catalog {
     try fill(database, true)
     try database.write { (transaction) throws(BlobStorageError) in
       for name in poisoned { try transaction.poison(name) }
-      try suspects?.mark(in: transaction)
+      for suspect in suspects {
+        // Unless the new catalog has a row for another copy.
+        guard let row = try transaction.chunkRow(suspect.digest), row.place.offset == suspect.offset,
+          try transaction.packRow(row.place.pack)?.name == suspect.pack
+        else { continue }
+        try transaction.setSuspect(suspect.digest, row)
+      }
     }
     let state = try writeState(
       CatalogState(generation: generation, mark: identity.mark, inode: try database.inode()))
     use(Current(database: database, generation: generation, state: state))
     mustRecover.store(false, ordering: .relaxed)
     try reap(database)
-    for name in old { try removeGeneration(name) }
+    return generation
   }
 
   /// Returns the packs that the catalog in use marks as poisoned. The packs themselves do not record a failed sync, and
   /// until the next boot the system returns all their bytes.
-  func poisonedPacks() -> [PackName] {
-    guard let database = current.withLock({ $0?.database }) else { return [] }
-    do throws(BlobStorageError) {
-      return try database.read { (transaction) throws(BlobStorageError) in
-        try transaction.packRows().filter(\.row.isPoisoned).map(\.row.name)
+  private func poisonedPacks() -> [PackName] {
+    known("What could not be synced is forgotten.") { (transaction) throws(BlobStorageError) in
+      try transaction.packRows().filter(\.row.isPoisoned).map(\.row.name)
+    }
+  }
+
+  /// Returns the chunks that reads found damaged, among the own rows of the catalog in use. Footers, from which catalogs
+  /// are built, do not record this. Returns none for a store in a folder: there a rebuild follows a repair or a restored
+  /// file, which has ended the damage.
+  ///
+  /// - Complexity: reads every chunk of the database, if any was marked since the catalog was made.
+  private func suspectChunks() -> [(digest: BlobDigest, pack: PackName, offset: Int64)] {
+    if outerRowsSource == nil { return [] }
+    return known("What was found damaged is forgotten.") { (transaction) throws(BlobStorageError) in
+      var suspects: [(digest: BlobDigest, pack: PackName, offset: Int64)] = []
+      guard try transaction.hasSuspects() else { return suspects }
+      try transaction.forEachChunk(ownOnly: true) { (digest, row) throws(BlobStorageError) in
+        if row.isSuspect, let pack = try transaction.packRow(row.place.pack) {
+          suspects.append((digest, pack.name, row.place.offset))
+        }
+        return true
       }
-    } catch {
-      logger.warning("What could not be synced is forgotten.", metadata: ["reason": "\(error.message)"])
+      return suspects
+    }
+  }
+
+  /// Reads the catalog in use; returns nothing if there is none, or if it cannot be read.
+  private func known<T>(
+    _ loss: String, _ body: (ReadTransaction) throws(BlobStorageError) -> [T]
+  ) -> [T] {
+    guard let database = current.withLock({ $0?.database }) else { return [] }
+    do throws(BlobStorageError) { return try database.read(body) } catch {
+      logger.warning("\(loss)", metadata: ["reason": "\(error.message)"])
       return []
     }
   }
 
-  /// Returns the chunks that the catalog in use marks as damaged. Returns nil for a store in a folder: there a rebuild
-  /// follows a repair or a restored file, which has ended the damage.
-  func suspectChunks() -> SuspectChunks? {
-    guard outerRowsSource != nil, let database = current.withLock({ $0?.database }) else { return nil }
-    do throws(BlobStorageError) {
-      return try SuspectChunks(in: database)
-    } catch {
-      logger.warning("What was found damaged is forgotten.", metadata: ["reason": "\(error.message)"])
-      return nil
+  /// Removes all generations but one. `lock` is held exclusively.
+  func removeGenerations(except kept: String?) throws(BlobStorageError) {
+    for name in try files.list(folder) where name.hasPrefix("g") && name != kept {
+      try removeGeneration(name)
     }
   }
 
-  func generations() throws(BlobStorageError) -> [String] {
-    try files.list(folder).filter { $0.hasPrefix("g") }
-  }
-
-  func removeGeneration(_ name: String) throws(BlobStorageError) {
+  private func removeGeneration(_ name: String) throws(BlobStorageError) {
     var place = folder.entry(name)
     guard try files.status(of: place)?.kind == .directory else {
       try files.remove(place)
@@ -142,7 +176,11 @@ extension Catalog {
     guard identity.isOfThisBoot(value.mark) else { return nil }
     if isUser.withLock({ $0 }) { return state }
     // Only processes that trust it hold `users`, and none can join while this one holds `lock`.
-    guard isAlone, !(try usersFile?.lock(.exclusive, wait: false) ?? false) else { return nil }
+    guard isAlone, let usersFile else { return nil }
+    if try usersFile.lock(.exclusive, wait: false) {
+      try usersFile.unlock()
+      return nil
+    }
     value.mark = identity.mark(with: value.mark)
     return try writeState(value)
   }

@@ -7,32 +7,30 @@ import SystemPackage
 extension Catalog {
   /// Opens the catalog that all processes share.
   func openShared() throws(BlobStorageError) {
-    if try lock(.exclusive, wait: false) {
-      defer { unlock() }
-      try openLive(mayCreate: true)
-      return try openLocked()
+    var isLocked = try lock(.exclusive, wait: false)
+    if !isLocked {
+      // Other processes use it.
+      try openLive(mayCreate: false)
+      var isInvalid = false
+      if let table = live.table {
+        if try table.hasDeadCommit() { isLocked = try lockWithPatience() }
+      } else if hasBoot {
+        // Another process is about to create the table again, or it was damaged.
+        isInvalid = try LiveTable.isThere(in: folder, files)
+      }
+      if !isLocked, !isInvalid {
+        do throws(BlobStorageError) {
+          if try adopt(isAlone: false) != nil { return try becomeUser(wait: false) }
+        } catch {
+          guard error.code == .catalogDamaged else { throw error }
+        }
+      }
+      // If it is not open yet, it needs a rebuild, or another process is rebuilding it.
+      if !isLocked { isLocked = try lockWithPatience() }
+      if !isLocked { return try makeOwn() }
     }
-    try openLive(mayCreate: false)
-    if live.table == nil, hasBoot, try LiveTable.isThere(in: folder, files) {
-      // The table is invalid: another process is about to create it again, or it was damaged.
-      guard try lockWithPatience() else { return try makeOwn() }
-      defer { unlock() }
-      try openLive(mayCreate: true)
-      return try openLocked()
-    }
-    // Other processes use it.
-    if let table = live.table, try table.hasDeadCommit(), try lockWithPatience() {
-      defer { unlock() }
-      return try openLocked()
-    }
-    do throws(BlobStorageError) {
-      if try adopt(isAlone: false) != nil { return try becomeUser(wait: false) }
-    } catch {
-      guard error.code == .catalogDamaged else { throw error }
-    }
-    // It needs a rebuild, or another process is rebuilding it.
-    guard try lockWithPatience() else { return try makeOwn() }
     defer { unlock() }
+    try openLive(mayCreate: true)
     try openLocked()
   }
 
@@ -103,9 +101,18 @@ extension Catalog {
 
   /// Makes a private catalog from the packs and leaves the packs as they are.
   func makeOwn() throws(BlobStorageError) {
-    let database = try Database.temporary(for: self)
-    try begin(database)
-    try fill(database, false)
+    let database: Database
+    do throws(BlobStorageError) {
+      database = try Database.temporary(for: self)
+      try begin(database)
+      try fill(database, false)
+    } catch {
+      guard error.code == .noSpace else { throw error }
+      // Not `noSpace`: no room in the store's own folder would help.
+      throw BlobStorageError(
+        .io, "The folder for temporary files has no room for a private catalog: set TMPDIR to one that has.",
+        path: error.path, errno: error.errno)
+    }
     let generation = "own-" + Hex.text(randomNumber())
     use(Current(database: database, generation: generation, state: nil))
   }
@@ -168,22 +175,18 @@ extension Catalog {
     isUser.withLock { $0 = isTaken }
   }
 
-  func database() throws(BlobStorageError) -> Database {
+  /// The database in use, opened again if another process has rebuilt it.
+  ///
+  /// - Parameter isShared: whether a private one will not do; then `lock` is held.
+  func database(isShared: Bool = false) throws(BlobStorageError) -> Database {
     if let database = try unchangedDatabase() { return database }
-    let own = current.withLock { $0?.state == nil ? $0?.database : nil }
+    let own = current.withLock { isShared || $0?.state != nil ? nil : $0?.database }
     do throws(BlobStorageError) {
       if let database = try adopt(isAlone: false) { return database }
     } catch {
       guard own != nil, error.code == .catalogDamaged else { throw error }
     }
     if let own { return own }
-    throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use: try again.")
-  }
-
-  /// The database in use, opened again if another process has rebuilt it. The lock is held.
-  func databaseLocked() throws(BlobStorageError) -> Database {
-    if let database = try unchangedDatabase() { return database }
-    if let database = try adopt(isAlone: false) { return database }
     throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use: try again.")
   }
 
@@ -235,7 +238,8 @@ extension Catalog {
       if let known = current.withLock({ $0 }), known.generation == generation,
         !(try known.database.isSuperseded())
       {
-        current.withLock { $0?.state = state }
+        // Another thread may have changed to another generation meanwhile.
+        current.withLock { if $0?.generation == generation { $0?.state = state } }
         return known.database
       }
       if let state = try verified(state, isAlone: isAlone), let database = try opened(generation) {
@@ -314,8 +318,12 @@ extension Catalog {
         CatalogState(
           generation: generation, mark: identity.mark(with: state.mark), inode: try file.status().inode,
           clean: try CleanFile(file)))
-      for old in try generations() where old != generation { try removeGeneration(old) }
+      try removeGenerations(except: generation)
     } catch {
+      // A copy that `state` does not name would only take room.
+      do throws(BlobStorageError) { try removeGenerations(except: try readState()?.value.generation) } catch {
+        // The next rebuild removes it.
+      }
       // The system may have dropped pages that it could not write: the next process must rebuild the catalog.
       if error.code == .io { try files.remove(folder.entry("state")) }
       throw error

@@ -262,9 +262,7 @@ package final class Catalog: Sendable {
       defer { unlock() }
       let database = try lockedToWrite()
       do throws(BlobStorageError) {
-        let result = try whileMapGrows(undo) { () throws(BlobStorageError) in
-          try settlingFirst(database, body, undo)
-        }
+        let result = try settlingFirst(database, body, undo)
         done()
         changeSignal.send()
         return result
@@ -275,30 +273,17 @@ package final class Catalog: Sendable {
     }
   }
 
-  /// Runs `body` again for as long as its changes do not fit into the catalog's map, which grows each time.
-  private func whileMapGrows<T>(
-    _ undo: (BlobStorageError) -> Void, _ body: () throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    for _ in 0..<16 {
-      do throws(BlobStorageError) { return try body() } catch {
-        guard error.code == .mapFull else { throw error }
-        // It must not find what it has appended.
-        undo(error)
-      }
-    }
-    throw BlobStorageError(.io, "A change of the catalog is too large: change less at once.")
-  }
-
   private func settlingFirst<T>(
     _ database: Database, _ body: (WriteTransaction) throws(BlobStorageError) -> T,
     _ undo: (BlobStorageError) -> Void
   ) throws(BlobStorageError) -> T {
-    guard let table = live.table else { return try database.write(body) }
+    guard let table = live.table else { return try database.write(body, undo: undo) }
     do throws(BlobStorageError) {
-      let result = try database.write { (transaction) throws(BlobStorageError) in
-        try tails.settle(transaction, table)
-        return try body(transaction)
-      }
+      let result = try database.write(
+        { (transaction) throws(BlobStorageError) in
+          try tails.settle(transaction, table)
+          return try body(transaction)
+        }, undo: undo)
       tails.resetCounts()
       return result
     } catch {
@@ -320,7 +305,7 @@ package final class Catalog: Sendable {
       }
     }
     tails.resetCounts()
-    return try database.write(body)
+    return try database.write(body, undo: undo)
   }
 
   /// Applies all tails to the catalog.
@@ -334,14 +319,14 @@ package final class Catalog: Sendable {
     if isReadOnly { throw refused() }
     try becomeUser(wait: true)
     if mustRecover.load(ordering: .relaxed), try lock(.exclusive, wait: false) {
-      try recoverLocked(try databaseLocked())
+      try recoverLocked(try database(isShared: true))
     }
     _ = try lock(.shared, wait: true)
-    let database = try databaseLocked()
+    let database = try database(isShared: true)
     if current.withLock({ $0?.state?.value.clean == nil }) { return database }
     // No process writes, so the exclusive lock is soon free.
     _ = try lock(.exclusive, wait: true)
-    let marked = try databaseLocked()
+    let marked = try self.database(isShared: true)
     try markWritten()
     return marked
   }
@@ -439,7 +424,7 @@ package final class Catalog: Sendable {
         _ = try lock(.exclusive, wait: true)
         defer { unlock() }
         try becomeUser(wait: true)
-        let database = try databaseLocked()
+        let database = try database(isShared: true)
         try markWritten()
         mustRecover.store(false, ordering: .relaxed)
         try body(database)
@@ -467,7 +452,7 @@ package final class Catalog: Sendable {
     usersFile?.close()
   }
 
-  /// Bytes that the catalog takes on the medium.
+  /// Bytes that the catalog takes on the medium, without outer rows.
   package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
     try mended { () throws(BlobStorageError) in try database().byteCount() }
   }

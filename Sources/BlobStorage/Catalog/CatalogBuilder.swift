@@ -339,17 +339,17 @@ package struct CatalogBuilder: Sendable {
     _ batch: inout [PackRecord], _ number: UInt32, _ row: inout PackRow, in database: Database
   ) throws(BlobStorageError) {
     guard !batch.isEmpty else { return }
-    let records = batch
-    var changed = row
-    try database.write { (transaction) throws(BlobStorageError) in
+    let (records, known) = (batch, row)
+    row = try database.write { (transaction) throws(BlobStorageError) in
+      var changed = known
       for record in records {
         // After a gap the records continue at a greater offset.
         changed.appliedByteCount = record.offset
         try transaction.apply(record, from: number, &changed, isRebuilding: true)
       }
       try transaction.setPackRow(number, changed)
+      return changed
     }
-    row = changed
     batch = []
   }
 

@@ -15,6 +15,8 @@ package final class Database: @unchecked Sendable {
   let handle: OpaquePointer
   let tables: [MDB_dbi]
   private let gate = ReadWriteLock()
+  /// False once the system had no room for a larger map: LMDB has none then. The gate guards it.
+  private var isMapped = true
   /// Ended read transactions, kept for reuse without an allocation.
   private let spareReaders = Mutex<[Spare]>([])
   private let dataFile: any File
@@ -91,20 +93,22 @@ package final class Database: @unchecked Sendable {
     let folder = FilePath(FileManager.default.temporaryDirectory.path)
       .appending("blobstorage-" + Hex.text(randomUInt64()))
     try files.createDirectory(folder)
-    let outcome: Result<Database, BlobStorageError>
-    do throws(BlobStorageError) {
-      outcome = .success(try Database(folder: folder, place: nil, files: files, for: catalog))
-    } catch { outcome = .failure(error) }
-    for name in try files.list(folder) { try files.remove(folder.entry(name)) }
-    try files.removeDirectory(folder)
-    return try outcome.get()
+    defer {
+      do throws(BlobStorageError) {
+        for name in try files.list(folder) { try files.remove(folder.entry(name)) }
+        try files.removeDirectory(folder)
+      } catch {
+        // Empty files of a temporary folder may stay.
+      }
+    }
+    return try Database(folder: folder, place: nil, files: files, for: catalog)
   }
 
   deinit {
     for spare in spareReaders.withLock({ $0 }) { mdb_txn_abort(spare.transaction) }
     mdb_env_close(handle)
     dataFile.close()
-    if let place { SharedDatabases.closed(place) }
+    if let place { SharedDatabases.closed(place, number) }
   }
 
   /// Allocates LMDB's table of readers before it is mapped. On a full disk, touching a page of it that was never
@@ -117,9 +121,9 @@ package final class Database: @unchecked Sendable {
     let file = try files.open(path, .openOrCreate)
     defer { file.close() }
     // LMDB takes as many readers as fit. An existing length stays, because other processes have the file mapped.
-    let byteCount = max(status?.byteCount ?? 0, 68 << 10)
-    if let status, status.byteCount > 0, status.allocatedByteCount >= status.byteCount { return }
-    try file.allocate(byteCount: status.map { $0.byteCount > 0 ? $0.byteCount : byteCount } ?? byteCount)
+    let known = status?.byteCount ?? 0
+    if known > 0, let status, status.allocatedByteCount >= known { return }
+    try file.allocate(byteCount: known > 0 ? known : 68 << 10)
   }
 
   /// Opens the tables. Only an empty database needs a write transaction, which waits for other writers.
@@ -128,7 +132,13 @@ package final class Database: @unchecked Sendable {
     try check(mdb_env_info(handle, &information), "inspect")
     let isEmpty = information.me_last_txnid == 0
     var transaction: OpaquePointer?
-    try check(mdb_txn_begin(handle, nil, isEmpty ? 0 : UInt32(MDB_RDONLY), &transaction), "begin")
+    var code = mdb_txn_begin(handle, nil, isEmpty ? 0 : UInt32(MDB_RDONLY), &transaction)
+    while code == MDB_MAP_RESIZED {
+      // Another process has grown the database since it was opened here.
+      try check(mdb_env_set_mapsize(handle, 0), "grow")
+      code = mdb_txn_begin(handle, nil, isEmpty ? 0 : UInt32(MDB_RDONLY), &transaction)
+    }
+    try check(code, "begin")
     var committed = false
     defer { if !committed { mdb_txn_abort(transaction) } }
     var tables: [MDB_dbi] = []
@@ -186,18 +196,22 @@ package final class Database: @unchecked Sendable {
     try read { (transaction) throws(BlobStorageError) in try transaction.pack(name)?.row }
   }
 
-  /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
+  /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws. Runs it again
+  /// for as long as its changes do not fit into the map, which grows each time.
   ///
-  /// - Throws: `mapFull` when the changes did not fit into the map: it has been made larger, and the caller may try
-  ///   again.
-  package func write<T>(_ body: (WriteTransaction) throws(BlobStorageError) -> T) throws(BlobStorageError)
-    -> T
-  {
-    try growIfNeeded()
-    do throws(BlobStorageError) { return try writeInGate(body) } catch {
-      if error.code == .mapFull { try grow(beyond: 0) }
-      throw error
+  /// - Parameter undo: called before `body` runs again, so that it does not find what it has done elsewhere.
+  package func write<T>(
+    _ body: (WriteTransaction) throws(BlobStorageError) -> T, undo: (BlobStorageError) -> Void = { _ in }
+  ) throws(BlobStorageError) -> T {
+    for _ in 0..<16 {
+      try growIfNeeded()
+      do throws(BlobStorageError) { return try writeInGate(body) } catch {
+        guard error.code == .mapFull else { throw error }
+        undo(error)
+        try grow(beyond: 0)
+      }
     }
+    throw BlobStorageError(.io, "A change of the catalog is too large: change less at once.")
   }
 
   private func writeInGate<T>(
@@ -226,7 +240,8 @@ package final class Database: @unchecked Sendable {
     // An error with a path comes from a file, not from LMDB.
     guard error.errno == Errno.ioError.rawValue, error.path == nil else { return error }
     do throws(BlobStorageError) {
-      guard try files.availableByteCount(at: folder) < Int64(pageCountOfWrite * pageByteCount) else {
+      // The folder of a private catalog, or of one that was replaced, is gone.
+      guard try files.availableByteCount(at: folder.folder) < Int64(pageCountOfWrite * pageByteCount) else {
         return error
       }
     } catch { return error }
@@ -251,6 +266,7 @@ package final class Database: @unchecked Sendable {
   private func begun(_ flags: UInt32, adoptsMap: Bool = true) throws(BlobStorageError) -> OpaquePointer? {
     var transaction: OpaquePointer?
     while true {
+      try checkMap()
       let code = mdb_txn_begin(handle, nil, flags, &transaction)
       guard code == MDB_MAP_RESIZED else {
         try Self.check(code, "begin")
@@ -260,7 +276,7 @@ package final class Database: @unchecked Sendable {
       // Another process has grown the map. Resizing needs the gate alone.
       gate.unlockShared()
       defer { gate.lockShared() }
-      try adoptMapSize()
+      try resize { _ in 0 }
     }
   }
 
@@ -276,31 +292,48 @@ package final class Database: @unchecked Sendable {
 
   /// Grows the map unless a quarter of it, and at least 64 pages, are free for the next transaction.
   private func growIfNeeded() throws(BlobStorageError) {
-    var information = MDB_envinfo()
-    try Self.check(mdb_env_info(handle, &information), "inspect")
-    let used = Int(information.me_last_pgno + 1) * pageByteCount
-    if used > information.me_mapsize {
-      try adoptMapSize()
+    var (used, mapByteCount) = try sizes()
+    if used > mapByteCount {
+      // Another process has grown it.
+      try resize { _ in 0 }
+      (used, mapByteCount) = try sizes()
     }
-    let spare = max(Int(information.me_mapsize) / 4, 64 * pageByteCount)
-    guard used + spare > information.me_mapsize else { return }
-    try grow(beyond: used)
+    if used + max(mapByteCount / 4, 64 * pageByteCount) > mapByteCount { try grow(beyond: used) }
   }
 
-  private func grow(beyond used: Int) throws(BlobStorageError) {
+  /// The bytes of the map that the newest snapshot uses, and all bytes of the map.
+  private func sizes() throws(BlobStorageError) -> (used: Int, map: Int) {
+    // LMDB looks at the map, which another thread may move meanwhile.
+    gate.lockShared()
+    defer { gate.unlockShared() }
+    try checkMap()
+    var information = MDB_envinfo()
+    try Self.check(mdb_env_info(handle, &information), "inspect")
+    return (Int(information.me_last_pgno + 1) * pageByteCount, Int(information.me_mapsize))
+  }
+
+  private func grow(beyond used: Int) throws(BlobStorageError) { try resize { max(used, $0) * 2 } }
+
+  /// Sets the length of the map, which `byteCount` makes of its current length; 0 takes over that of other processes.
+  private func resize(_ byteCount: (Int) -> Int) throws(BlobStorageError) {
     gate.lock()
     defer { gate.unlock() }
+    try checkMap()
     dropSpareReaders()
     var information = MDB_envinfo()
     try Self.check(mdb_env_info(handle, &information), "inspect")
-    try Self.check(mdb_env_set_mapsize(handle, max(used, Int(information.me_mapsize)) * 2), "grow")
+    let code = mdb_env_set_mapsize(handle, byteCount(Int(information.me_mapsize)))
+    // LMDB has removed the old map before it asks for the new one.
+    isMapped = code == MDB_SUCCESS
+    try Self.check(code, "grow")
   }
 
-  private func adoptMapSize() throws(BlobStorageError) {
-    gate.lock()
-    defer { gate.unlock() }
-    dropSpareReaders()
-    try Self.check(mdb_env_set_mapsize(handle, 0), "grow")
+  private func checkMap() throws(BlobStorageError) {
+    if isMapped { return }
+    throw BlobStorageError(
+      .io,
+      "The catalog needs more address space than this process has: raise its limit, and open the store again."
+    )
   }
 
   private func dropSpareReaders() {
@@ -318,6 +351,13 @@ package final class Database: @unchecked Sendable {
   }
 
   static func failure(_ code: Int32, _ tried: String) -> BlobStorageError {
+    if code == Errno.resourceTemporarilyUnavailable.rawValue {
+      // LMDB's readers lock the byte of their process ID.
+      return BlobStorageError(
+        .busy,
+        "A program in another container has the same process ID and uses the store: let the containers share IDs.",
+        errno: code)
+    }
     let reason = String(cString: mdb_strerror(code))
     let kind: BlobStorageError.Code =
       switch code {
@@ -326,7 +366,7 @@ package final class Database: @unchecked Sendable {
         .catalogDamaged
       case MDB_READERS_FULL: .busy
       case MDB_MAP_FULL: .mapFull
-      case Errno.noSpace.rawValue: .noSpace
+      case Errno.noSpace.rawValue, Errno.diskQuotaExceeded.rawValue: .noSpace
       case Errno.permissionDenied.rawValue, Errno.notPermitted.rawValue: .permissionDenied
       case Errno.readOnlyFileSystem.rawValue: .readOnly
       default: .io
@@ -337,7 +377,10 @@ package final class Database: @unchecked Sendable {
 
 /// The databases that this process has open: LMDB must not open one twice.
 enum SharedDatabases {
-  private struct Weak: Sendable { weak var database: Database? }
+  private struct Weak: Sendable {
+    weak var database: Database?
+    let number: UInt64
+  }
   /// A database stays here until it has been closed.
   private static let known = IOLock<[Place: Weak]>([:])
 
@@ -355,12 +398,18 @@ enum SharedDatabases {
     }
     let place = Place(device: status.device, inode: status.inode)
     while true {
+      // Kept beyond the lock: the end of a database takes it.
+      var kept: Database?
+      defer { withExtendedLifetime(kept) {} }
       let database = try known.withLock { (known) throws(BlobStorageError) -> Database? in
-        // An entry without a database is being closed on another thread.
-        // The folder may have the inode of a removed one whose database is still open here.
-        if let entry = known[place], !(entry.database?.isNameless ?? false) { return entry.database }
+        if let entry = known[place] {
+          kept = entry.database
+          // An entry without a database is being closed on another thread.
+          // The folder may have the inode of a removed one whose database is still open here.
+          if !(kept?.isNameless ?? false) { return kept }
+        }
         let database = try Database(folder: folder, place: place, files: catalog.files, for: catalog)
-        known[place] = Weak(database: database)
+        known[place] = Weak(database: database, number: database.number)
         return database
       }
       if let database { return database }
@@ -368,7 +417,8 @@ enum SharedDatabases {
     }
   }
 
-  fileprivate static func closed(_ place: Place) {
-    known.withLock { if $0[place]?.database == nil { $0[place] = nil } }
+  fileprivate static func closed(_ place: Place, _ number: UInt64) {
+    // By its number: to look at another database here could end that one, too.
+    known.withLock { if $0[place]?.number == number { $0[place] = nil } }
   }
 }

@@ -118,12 +118,15 @@ extension Catalog {
     var last: BlobDigest?
     repeat {
       try CancellationFlag.check()
-      var page: [(digest: BlobDigest, row: ManifestRow)] = []
-      try read { (transaction) throws(BlobStorageError) in
+      let page = try read {
+        (transaction) throws(BlobStorageError) -> [(digest: BlobDigest, row: ManifestRow)] in
+        // In here, because the closure runs again if it finds the catalog damaged.
+        var page: [(digest: BlobDigest, row: ManifestRow)] = []
         try transaction.forEachManifest(after: last) { (digest, row) in
           page.append((digest, row))
           return page.count < 32_768
         }
+        return page
       }
       try body(page)
       last = page.last?.digest

@@ -66,9 +66,6 @@ extension Catalog {
 
   /// The root of the outer rows that the catalog in use relies on; nil if it has all rows itself.
   package func outerRoot() throws(BlobStorageError) -> [UInt8]? { try database().outerRows?.root }
-
-  /// Allocated bytes of the catalog's database, without outer rows.
-  package func ownByteCount() throws(BlobStorageError) -> Int64 { try database().byteCount() }
 }
 
 extension Table {

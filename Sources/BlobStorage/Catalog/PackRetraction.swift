@@ -133,14 +133,8 @@ package struct PackRetraction {
         guard
           window.count == 2 * recordCountOfWindow || byteCount >= 2 * PackRecord.memoryByteCountOfGroup
         else { return }
-        var removedCount = 0
-        while window.count - removedCount > recordCountOfWindow
-          || byteCount > PackRecord.memoryByteCountOfGroup
-        {
-          byteCount -= window[removedCount].memoryByteCount
-          removedCount += 1
-        }
-        window.removeFirst(removedCount)
+        window.removeFirst(window.count / 2)
+        byteCount = window.reduce(0) { $0 + $1.memoryByteCount }
       }
       if let error = outcome.unreadable { throw error }
       end = min(end, count) - window.count

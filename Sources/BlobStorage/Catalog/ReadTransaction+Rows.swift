@@ -207,12 +207,22 @@ extension ReadTransaction {
   func forEachArchived(
     of name: NameRow, _ body: (StampedVersion) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
+    try forEachStamp(.versions, of: name) { (stamp, value) throws(BlobStorageError) in
+      try body(try StampedVersion(stamp, value, algorithm: algorithm))
+    }
+  }
+
+  /// Calls `body` with a key's rows in a table, the newest stamp first, until it returns false.
+  private func forEachStamp(
+    _ table: Table, of name: NameRow,
+    _ body: (Stamp, UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
     let first = RowKey.version(name.number, Stamp(time: .max, writer: .max))
     try withUnsafeBytes(of: first) { (first) throws(BlobStorageError) in
-      try scan(.versions, from: first) { (bytes, value) throws(BlobStorageError) in
+      try scan(table, from: first) { (bytes, value) throws(BlobStorageError) in
         let (found, stamp) = try RowKey.numberAndStamp(bytes)
         guard found == name.number else { return false }
-        return try body(try StampedVersion(stamp, value, algorithm: algorithm))
+        return try body(stamp, value)
       }
     }
   }
@@ -250,12 +260,7 @@ extension ReadTransaction {
     of name: NameRow, _ body: (Stamp) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     guard name.maskCount > 0 else { return }
-    let first = withUnsafeBytes(of: RowKey.version(name.number, Stamp(time: .max, writer: .max))) {
-      Array($0)
-    }
-    try scan(.masks, from: first) { (bytes, _) throws(BlobStorageError) in
-      let (found, stamp) = try RowKey.numberAndStamp(bytes)
-      guard found == name.number else { return false }
+    try forEachStamp(.masks, of: name) { (stamp, _) throws(BlobStorageError) in
       try body(stamp)
       return true
     }
@@ -303,24 +308,14 @@ extension ReadTransaction {
   }
 
   /// Calls `body` with every chunk after a digest, in the order of digests, until it returns false.
+  ///
+  /// - Parameter ownOnly: whether to leave out outer rows.
   package func forEachChunk(
-    after last: BlobDigest? = nil,
+    after last: BlobDigest? = nil, ownOnly: Bool = false,
     _ body: (BlobDigest, ChunkRow) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    try scanDigests(.chunks, after: last) { (digest, value) throws(BlobStorageError) in
+    try scanDigests(.chunks, after: last, ownOnly: ownOnly) { (digest, value) throws(BlobStorageError) in
       try body(digest, try chunkRow(value))
-    }
-  }
-
-  /// Calls `body` with every chunk whose row lies in the database, until it returns false.
-  func forEachOwnChunk(
-    _ body: (BlobDigest, ChunkRow) throws(BlobStorageError) -> Bool
-  ) throws(BlobStorageError) {
-    try scanOwn(.chunks, from: []) { (key, value) throws(BlobStorageError) in
-      guard key.count == BlobDigest.byteCount else {
-        throw BlobStorageError(.catalogDamaged, "A key of the catalog's table chunks is not a digest.")
-      }
-      return try body(BlobDigest(algorithm: algorithm, bytes: key), try chunkRow(value))
     }
   }
 
@@ -379,7 +374,7 @@ extension ReadTransaction {
   private func chunk(_ prefix: [UInt8]) throws(BlobStorageError) -> (digest: BlobDigest, row: ChunkRow)? {
     var digest: BlobDigest?
     // Chunks with features in this table have rows in the database. A look into outer rows may cost a request.
-    try scanOwn(.chunks, from: prefix) { (key, _) throws(BlobStorageError) in
+    try scan(.chunks, from: prefix, ownOnly: true) { (key, _) throws(BlobStorageError) in
       if key.count == BlobDigest.byteCount, key.starts(with: prefix) {
         digest = BlobDigest(algorithm: algorithm, bytes: key)
       }

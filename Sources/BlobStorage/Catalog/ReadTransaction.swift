@@ -126,11 +126,11 @@ extension ReadTransaction {
 
   /// Calls `body` with the values whose key is a digest after `last`, in the order of digests, until it returns false.
   func scanDigests(
-    _ table: Table, after last: BlobDigest?,
+    _ table: Table, after last: BlobDigest?, ownOnly: Bool = false,
     _ body: (BlobDigest, UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     let start = last?.withUnsafeBytes { Array($0) } ?? []
-    try scan(table, from: start) { (key, value) throws(BlobStorageError) in
+    try scan(table, from: start, ownOnly: ownOnly) { (key, value) throws(BlobStorageError) in
       if last != nil, key.elementsEqual(start) { return true }
       guard key.count == BlobDigest.byteCount else {
         throw BlobStorageError(.catalogDamaged, "A key of the catalog's table \(table) is not a digest.")
@@ -156,54 +156,41 @@ extension ReadTransaction {
   }
 
   /// Calls `body` with the values whose keys are at least `start`, in byte order, until it returns false.
+  ///
+  /// - Parameter ownOnly: whether to leave out outer rows.
   package func scan(
-    _ table: Table, from start: [UInt8] = [],
+    _ table: Table, from start: [UInt8] = [], ownOnly: Bool = false,
     _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    try bridge(start) { (start) throws(BlobStorageError) in try scan(table, from: start, body) }
-  }
-
-  /// The same without outer rows.
-  func scanOwn(
-    _ table: Table, from start: [UInt8],
-    _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
-  ) throws(BlobStorageError) {
-    try bridge(start) { (start) throws(BlobStorageError) in try scanOwn(table, from: start, body) }
+    try bridge(start) { (start) throws(BlobStorageError) in
+      try scan(table, from: start, ownOnly: ownOnly, body)
+    }
   }
 
   func scan(
-    _ table: Table, from start: UnsafeRawBufferPointer,
+    _ table: Table, from start: UnsafeRawBufferPointer, ownOnly: Bool = false,
     _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    if table.hasOuterRows, let outer = database.outerRows {
+    if !ownOnly, table.hasOuterRows, let outer = database.outerRows {
       return try merge(table, outer, from: start, body)
     }
-    try scanOwn(table, from: start, body)
-  }
-
-  private func scanOwn(
-    _ table: Table, from start: UnsafeRawBufferPointer,
-    _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
-  ) throws(BlobStorageError) {
     try withHandle(table) { (handle) throws(BlobStorageError) in
-      let steps = Steps(handle, table)
-      var known = try steps.first(from: start)
+      var own = try OwnSteps(handle, table, from: start)
       var walk: SortedRows.Walk?
       if let added = rows?[table], !added.isEmpty { walk = added.walk(from: start) }
       while true {
         if let row = walk?.row {
-          let order = known.map { SortedRows.order(row.key, $0.key) } ?? -1
+          let order = own.row.map { SortedRows.order(row.key, $0.key) } ?? -1
           if order <= 0 {
             walk?.advance()
             if let value = row.value, try !body(row.key, value) { return }
             // The tail's row replaces the one in the database.
-            if order == 0 { known = try steps.next() }
+            if order == 0 { try own.advance() }
             continue
           }
         }
-        guard let row = known else { return }
-        guard try body(row.key, try Self.guarded(table, row.key, row.value)) else { return }
-        known = try steps.next()
+        guard let row = own.row, let value = row.value, try body(row.key, value) else { return }
+        try own.advance()
       }
     }
   }
@@ -262,85 +249,71 @@ extension ReadTransaction {
 
   /// The rows of a table in the database.
   private struct OwnSteps: RowSteps {
-    private let steps: Steps
+    private let handle: OpaquePointer
     private let table: Table
+    private let packed: PackedCursor?
     private(set) var row: (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?)?
 
     init(_ handle: OpaquePointer, _ table: Table, from start: UnsafeRawBufferPointer) throws(BlobStorageError)
     {
-      steps = Steps(handle, table)
+      self.handle = handle
       self.table = table
-      try set(try steps.first(from: start))
+      packed = table.packedKeyByteCount.map {
+        PackedCursor(handle: handle, table: table, keyByteCount: $0)
+      }
+      try move(to: start)
     }
 
-    private mutating func set(_ found: Steps.Row?) throws(BlobStorageError) {
-      guard let found else { return row = nil }
-      row = (found.key, try ReadTransaction.guarded(table, found.key, found.value))
+    mutating func advance() throws(BlobStorageError) { try move(to: nil) }
+
+    /// Moves to the first row whose key is at least `start`, or to the next row.
+    private mutating func move(to start: UnsafeRawBufferPointer?) throws(BlobStorageError) {
+      row = nil
+      if let packed {
+        let found = if let start { try packed.row(from: start) } else { try packed.next() }
+        if let found { try set(packed.key(found), packed.value(found)) }
+        return
+      }
+      var (key, value) = (MDB_val(), MDB_val())
+      if let start {
+        key = MDB_val(mv_size: start.count, mv_data: UnsafeMutableRawPointer(mutating: start.baseAddress))
+      }
+      let step = start.map { $0.isEmpty ? MDB_FIRST : MDB_SET_RANGE } ?? MDB_NEXT
+      let code = mdb_cursor_get(handle, &key, &value, step)
+      if code == MDB_NOTFOUND { return }
+      try Database.check(code, "read")
+      try set(
+        UnsafeRawBufferPointer(start: key.mv_data, count: key.mv_size),
+        UnsafeRawBufferPointer(start: value.mv_data, count: value.mv_size))
     }
 
-    mutating func advance() throws(BlobStorageError) { try set(try steps.next()) }
+    /// - Parameter value: includes the guard.
+    private mutating func set(
+      _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer
+    ) throws(BlobStorageError) {
+      row = (key, try ReadTransaction.guarded(table, key, value))
+    }
   }
 
   /// The outer rows of a table that were removed.
   private struct RemovedSteps: RowSteps {
-    private let steps: Steps
+    private var steps: OwnSteps
     private let table: UInt8
-    private(set) var row: (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?)?
 
     init(_ handle: OpaquePointer, _ table: Table, from start: UnsafeRawBufferPointer) throws(BlobStorageError)
     {
-      let steps = Steps(handle, .removed)
-      self.steps = steps
       self.table = table.number
-      set(
-        try table.withNumbered(start) { (key) throws(BlobStorageError) in try steps.first(from: key) })
-    }
-
-    private mutating func set(_ found: Steps.Row?) {
-      guard let found, found.key.first == table else { return row = nil }
-      row = (UnsafeRawBufferPointer(rebasing: found.key.dropFirst()), nil)
-    }
-
-    mutating func advance() throws(BlobStorageError) { set(try steps.next()) }
-  }
-
-  /// Steps through the rows of a table in the database.
-  private struct Steps {
-    typealias Row = (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer)
-
-    private let handle: OpaquePointer
-    private let packed: PackedCursor?
-
-    init(_ handle: OpaquePointer, _ table: Table) {
-      self.handle = handle
-      packed = table.packedKeyByteCount.map {
-        PackedCursor(handle: handle, table: table, keyByteCount: $0)
+      steps = try table.withNumbered(start) { (key) throws(BlobStorageError) in
+        try OwnSteps(handle, .removed, from: key)
       }
     }
 
-    /// The first row whose key is at least `start`; its value includes the guard.
-    func first(from start: UnsafeRawBufferPointer) throws(BlobStorageError) -> Row? {
-      if let packed { return try packed.row(from: start).map { (packed.key($0), packed.value($0)) } }
-      return try step(start, start.isEmpty ? MDB_FIRST : MDB_SET_RANGE)
+    var row: (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?)? {
+      guard let key = steps.row?.key, key.first == table else { return nil }
+      return (UnsafeRawBufferPointer(rebasing: key.dropFirst()), nil)
     }
 
-    func next() throws(BlobStorageError) -> Row? {
-      if let packed { return try packed.next().map { (packed.key($0), packed.value($0)) } }
-      return try step(UnsafeRawBufferPointer(start: nil, count: 0), MDB_NEXT)
-    }
-
-    private func step(_ start: UnsafeRawBufferPointer, _ step: MDB_cursor_op) throws(BlobStorageError) -> Row?
-    {
-      var key = MDB_val(mv_size: start.count, mv_data: UnsafeMutableRawPointer(mutating: start.baseAddress))
-      var value = MDB_val()
-      let code = mdb_cursor_get(handle, &key, &value, step)
-      if code == MDB_NOTFOUND { return nil }
-      try Database.check(code, "read")
-      return (
-        UnsafeRawBufferPointer(start: key.mv_data, count: key.mv_size),
-        UnsafeRawBufferPointer(start: value.mv_data, count: value.mv_size)
-      )
-    }
+    mutating func advance() throws(BlobStorageError) { try steps.advance() }
   }
 
   /// Looks up values in a packed table one after the other.

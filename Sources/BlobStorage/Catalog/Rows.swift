@@ -104,6 +104,9 @@ package struct PackRow: Hashable, Sendable, TableValue {
     recordCount = Int(try reader.integer(UInt32.self))
     durableByteCount = try reader.integer()
     promisedByteCount = try reader.integer()
+    guard min(appliedByteCount, durableByteCount, promisedByteCount) >= 0,
+      max(appliedByteCount, durableByteCount, promisedByteCount) <= BlobLimits.maximumBlobByteCount
+    else { throw BlobStorageError(.catalogDamaged, "The catalog has a pack of an invalid length.") }
   }
 
   /// Whether this pack is younger. Of two copies of a record, the one in the younger pack counts.
@@ -268,9 +271,9 @@ package struct ManifestRow: Hashable, Sendable, TableValue {
     depth = try reader.integer()
     byteCount = try reader.integer()
     chunkCount = try reader.integer()
-    guard listedCount <= BlobLimits.manifestListCountMax else {
-      throw BlobStorageError(.catalogDamaged, "The catalog has a manifest of an invalid length.")
-    }
+    guard listedCount <= BlobLimits.manifestListCountMax, depth <= 1,
+      0...BlobLimits.maximumBlobByteCount ~= byteCount, 0...BlobLimits.maximumBlobByteCount ~= chunkCount
+    else { throw BlobStorageError(.catalogDamaged, "The catalog has a manifest of an invalid length.") }
   }
 }
 
@@ -364,14 +367,7 @@ package struct StampedVersion: Hashable, Sendable, TableValue {
     _ stamp: Stamp, _ bytes: UnsafeRawBufferPointer, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
     var reader = ByteReader(bytes)
-    try self.init(stamp, &reader, algorithm)
-  }
-
-  fileprivate init(
-    _ stamp: Stamp, _ reader: inout ByteReader, _ algorithm: BlobDigest.Algorithm
-  ) throws(BlobStorageError) {
-    self.stamp = stamp
-    row = try VersionRow(&reader, stamp, algorithm)
+    self.init(stamp: stamp, row: try VersionRow(&reader, stamp, algorithm))
   }
 }
 
@@ -388,8 +384,9 @@ package struct MaskRow: Hashable, Sendable, TableValue {
   var encodedByteCount: Int { 8 }
 
   func encode(into filler: inout ByteFiller) {
-    filler.integer(UInt32(copyCount))
-    filler.integer(UInt32(maskerCount))
+    // The rows of another machine may have any count.
+    filler.integer(UInt32(clamping: copyCount))
+    filler.integer(UInt32(clamping: maskerCount))
   }
 
   init(copyCount: Int, maskerCount: Int) {
@@ -456,11 +453,14 @@ package struct NameRow: Hashable, Sendable, TableValue {
       number = try reader.varint()
       versionCount = try reader.varint(atMost: countMax)
       maskCount = try reader.varint(atMost: countMax)
+      guard (versionCount > 0) == (flags & Self.hasCurrent != 0) else {
+        throw BlobStorageError(.catalogDamaged, "The catalog has a key with a wrong number of versions.")
+      }
     }
     if flags & Self.hasChild != 0 { child = try reader.varint() }
     guard flags & Self.hasCurrent != 0 else { return }
     let time: UInt64 = try reader.integer()
     let stamp = Stamp(time: time, writer: try reader.integer())
-    current = try StampedVersion(stamp, &reader, algorithm)
+    current = StampedVersion(stamp: stamp, row: try VersionRow(&reader, stamp, algorithm))
   }
 }

@@ -145,7 +145,7 @@ extension WriteTransaction {
     var mask = MaskRow(copyCount: 0, maskerCount: 0)
     if let known = try maskRow(of: name, version) {
       mask = known
-      try countOrphans(known.isOrphaned, false)
+      try count(.orphanedMasks, known.isOrphaned, false)
     } else if let row = try versionRow(of: name, version) {
       mask.copyCount = row.copyCount
       try removeVersion(&name, version)
@@ -216,16 +216,10 @@ extension WriteTransaction {
   private func keepMask(
     _ name: inout NameRow, _ version: Stamp, _ old: MaskRow, as mask: MaskRow
   ) throws(BlobStorageError) {
-    try countOrphans(old.isOrphaned, mask.isOrphaned)
+    try count(.orphanedMasks, old.isOrphaned, mask.isOrphaned)
     let isNeeded = mask.copyCount > 0 || mask.maskerCount > 0
     try setMaskRow(&name, version, isNeeded ? mask : nil)
     if !isNeeded { name.maskCount -= 1 }
-  }
-
-  private func countOrphans(_ was: Bool, _ isOne: Bool) throws(BlobStorageError) {
-    guard was != isOne else { return }
-    let count = try meta(.orphanedMasks)
-    try setMeta(.orphanedMasks, isOne ? count + 1 : count - min(count, 1))
   }
 }
 

@@ -178,10 +178,14 @@ extension WriteTransaction {
   }
 
   private func countUnsettled(insteadOf known: PackRow?, _ row: PackRow?) throws(BlobStorageError) {
-    let (was, isNow) = (known?.isSettled == false, row?.isSettled == false)
+    try count(.unsettledPacks, known?.isSettled == false, row?.isSettled == false)
+  }
+
+  /// Keeps the number of things for which something is true.
+  func count(_ name: Meta, _ was: Bool, _ isNow: Bool) throws(BlobStorageError) {
     guard was != isNow else { return }
-    let count = try meta(.unsettledPacks)
-    try setMeta(.unsettledPacks, isNow ? count + 1 : count - min(count, 1))
+    let count = try meta(name)
+    try setMeta(name, isNow ? count + 1 : count - min(count, 1))
   }
 
   /// Changes the row of a pack; false if the catalog does not know the pack.
@@ -377,7 +381,8 @@ extension WriteTransaction {
 
   func countBase(_ digest: BlobDigest, by change: Int64) throws(BlobStorageError) {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
-      let count = change + (try number(.bases, key) ?? 0)
+      // The count of another machine may be any number.
+      let count = change &+ (try number(.bases, key) ?? 0)
       try setNumber(.bases, key, count > 0 ? count : nil)
     }
   }

@@ -227,7 +227,7 @@ extension SharedStore {
     let isNew = try parts.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.meta(.nextChange) == 0
     }
-    if !isNew, try parts.catalog.ownByteCount() <= limitOfCatalog { return }
+    if !isNew, try parts.catalog.allocatedByteCount() <= limitOfCatalog { return }
     guard let newest = try backend.findIndex(), newest.log >= backend.collections.number,
       try parts.catalog.indexRoot()?.run != newest.run
     else { return }
@@ -243,7 +243,7 @@ extension SharedStore {
   /// Logs a failure: the index saves space and time, and nothing else depends on it.
   func keepIndex() {
     do throws(BlobStorageError) {
-      guard backend.hasChanges, try parts.catalog.ownByteCount() > limitOfCatalog else { return }
+      guard backend.hasChanges, try parts.catalog.allocatedByteCount() > limitOfCatalog else { return }
       try catalogExtension.run()
       let newest = try backend.index.newest()
       // Use one snapshot for all steps.

@@ -1,5 +1,6 @@
 import BlobStorage
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -66,6 +67,27 @@ struct CatalogCompactionTests {
       #expect(try (Self.generations(place) != generations) == (count > 1), "round \(round)")
       generations = try Self.generations(place)
     }
+  }
+
+  @Test("is left as it is, without the copy, on a disk without room for its state")
+  func noRoom() throws {
+    let temporary = try TemporaryFolder()
+    let isFull = Mutex(false)
+    let files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename", path.lastComponent?.string == "state.new", isFull.withLock({ $0 }) else {
+        return
+      }
+      throw .systemCall("rename", path: path, errno: Errno.noSpace.rawValue)
+    }
+    let catalog = try CatalogPlace.open(in: temporary, files: files)
+    var pack = SamplePack(PackPlace.header(sequence: 1))
+    for number in 0..<30_000 { pack.append(.chunk(Array("chunk \(number)".utf8))) }
+    try CatalogPlace.apply(pack, 0..<pack.records.count, to: catalog, seals: true)
+    let generation = try #require(catalog.generation)
+    isFull.withLock { $0 = true }
+    catalog.close()
+    let left = try SystemFiles().list(temporary.path.appending("catalog")).filter { $0.hasPrefix("g") }
+    #expect(left == [generation])
   }
 
   @Test("is left alone while another has it open")

@@ -19,12 +19,14 @@ final class CatalogPlace {
   }
 
   /// The catalog of that folder; empty if it is made or has to be made anew.
-  static func open(in temporary: TemporaryFolder, mapByteCount: Int = 1 << 24) throws -> Catalog {
+  static func open(
+    in temporary: TemporaryFolder, mapByteCount: Int = 1 << 24, files: any FileSystem = SystemFiles()
+  ) throws -> Catalog {
     let backend = FolderBackend(
       folder: temporary.path.appending("packs"), asideFolder: temporary.path.appending("aside"),
       files: SystemFiles())
     return try Catalog(
-      folder: temporary.path.appending("catalog"), files: SystemFiles(), store: store,
+      folder: temporary.path.appending("catalog"), files: files, store: store,
       identity: MediumIdentity(boot: "boot", mount: "mount"),
       mapByteCount: mapByteCount, logger: StoreConfiguration().logger, live: LiveHolder(),
       tails: Tails(backend: backend, codecs: CodecPool(), store: store, time: .system), hasAllPacks: true,

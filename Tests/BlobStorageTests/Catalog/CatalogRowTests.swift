@@ -99,6 +99,71 @@ struct CatalogRowTests {
     #expect(found.payloadByteCount == packRecord.payloadByteCount)
   }
 
+  /// An index may come from a machine that means harm.
+  @Test("that it is damaged if it has a row that no build writes, and traps for none")
+  func forged() throws {
+    let place = try CatalogPlace()
+    let pack = PackRow(name: PackName(writer: 1, sequence: 1), created: 5)
+    func isRefused(
+      _ table: Table, _ key: [UInt8], _ value: [UInt8],
+      _ read: (ReadTransaction) throws(BlobStorageError) -> Void
+    ) throws -> Bool {
+      let generation = place.catalog.generation
+      try place.catalog.write { (transaction) throws(BlobStorageError) in
+        try transaction.put(table, key, value)
+      }
+      try place.catalog.read(read)
+      return place.catalog.generation != generation
+    }
+    func little(_ value: Int64) -> [UInt8] { withUnsafeBytes(of: value.littleEndian) { Array($0) } }
+    func zeros(_ count: Int) -> [UInt8] { [UInt8](repeating: 0, count: count) }
+    func joined(_ parts: [UInt8]...) -> [UInt8] { parts.flatMap { $0 } }
+    let digest = BlobDigest.of([1] as [UInt8])
+    let digestBytes = digest.withUnsafeBytes { Array($0) }
+    // Flags for a current version and a number; the number, no versions, no masks; the stamp; the version.
+    let name = joined([3, 1, 0, 0], little(1), little(1), [0], digestBytes, zeros(7))
+    let key = Array("k".utf8)
+    let isNameRefused = try isRefused(.names, joined([0], key), name) {
+      (transaction) throws(BlobStorageError) in _ = try transaction.nameRow(key)
+    }
+    #expect(isNameRefused)
+    for (depth, byteCount, chunkCount) in [(7, 1, 1), (1, -1, 1), (1, 1, .min)] as [(UInt8, Int64, Int64)] {
+      let manifest = joined(zeros(16), [depth], little(byteCount), little(chunkCount))
+      let isManifestRefused = try isRefused(.manifests, digestBytes, manifest) {
+        (transaction) throws(BlobStorageError) in _ = try transaction.manifestRow(digest)
+      }
+      #expect(isManifestRefused)
+    }
+    for length in [Int64.min, -1, .max] {
+      let row = joined(little(1), [1, 0, 0, 0], little(5), zeros(2), little(length), zeros(20))
+      let isPackRefused = try isRefused(.packs, [0, 0, 0, 1], row) {
+        (transaction) throws(BlobStorageError) in _ = try transaction.packRow(1)
+      }
+      #expect(isPackRefused)
+    }
+    let read = try place.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.packRow(try transaction.addPack(pack))
+    }
+    #expect(read == pack)
+  }
+
+  @Test("each manifest once, also if it is rebuilt meanwhile")
+  func manifestPages() throws {
+    let place = try CatalogPlace()
+    try place.catalog.write { (transaction) throws(BlobStorageError) in
+      for first in [1, 2] as [UInt8] {
+        // The second one is damaged. The rebuilt catalog has neither.
+        var (digest, row) = ([UInt8](repeating: 0, count: 32), [UInt8](repeating: 0, count: 33))
+        digest[0] = first
+        if first == 2 { row[16] = 7 }
+        try transaction.put(.manifests, digest, row)
+      }
+    }
+    var found = 0
+    try place.catalog.forEachManifestPage { (page) in found += page.count }
+    #expect(found == 0)
+  }
+
   // MARK: The clock
 
   @Test(

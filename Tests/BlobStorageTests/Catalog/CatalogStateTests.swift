@@ -228,6 +228,22 @@ struct CatalogStateTests {
     again.close()
   }
 
+  /// In containers, two processes may have one ID.
+  @Test("has a process refused with the remedy that has the ID of another")
+  func sameProcess() throws {
+    let place = try StorePlace()
+    try place.engine().close()
+    let database = FilePath(try place.databaseFile().path)
+    let readers = try SystemFiles().open(database.removingLastComponent().appending("lock.mdb"), .readWrite)
+    defer { readers.close() }
+    let byte = Int64(ProcessInfo.processInfo.processIdentifier)
+    #expect(try readers.lock(bytes: byte..<byte + 1, wait: false))
+    let error = failure { _ = try place.engine() }
+    #expect(error?.code == .busy && error?.message.contains("same process ID") == true)
+    try readers.unlock(bytes: byte..<byte + 1)
+    try place.engine().close()
+  }
+
   @Test("is read as it was written, and refused if no process can have written it")
   func text() throws {
     let written = CatalogState(
@@ -244,6 +260,34 @@ struct CatalogStateTests {
       "10 g1 b/m 7 8192 0 0 clean\n",
       "10 g\(String(repeating: "1", count: 300)) b/m 7\n",
     ] { #expect(CatalogState(text) == nil, "\(text)") }
+  }
+
+  @Test("names the only generation, also after rebuilds that failed or were killed")
+  func failedRebuild() throws {
+    let place = try StorePlace()
+    let isFull = Mutex(false)
+    var environment = Engine.Environment()
+    environment.catalogFiles = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename", path.lastComponent?.string == "state.new", isFull.withLock({ $0 }) else {
+        return
+      }
+      throw .systemCall("rename", path: path, errno: Errno.noSpace.rawValue)
+    }
+    let engine = try place.engine(environment)
+    _ = try engine.put("a", [1])
+    let before = try Self.generations(place)
+    isFull.withLock { $0 = true }
+    #expect(failure { try engine.catalog.rebuild(because: nil) }?.code == .noSpace)
+    #expect(try Self.generations(place) == before)
+    isFull.withLock { $0 = false }
+    let killed = place.catalogFolder.appending(path: "g0")
+    try FileManager.default.createDirectory(at: killed, withIntermediateDirectories: false)
+    try Data([1]).write(to: killed.appending(path: "data.mdb"))
+    try engine.catalog.rebuild(because: nil)
+    let generation = try #require(engine.catalog.generation)
+    #expect(try Self.generations(place) == [generation])
+    #expect(try engine.data("a", nil) == Data([1]))
+    try engine.close()
   }
 
   @Test("leads to one generation after a rebuild, in which no pack has its number of before")

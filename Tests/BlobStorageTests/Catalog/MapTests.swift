@@ -7,11 +7,11 @@ import Testing
 
 @Suite("A catalog's map")
 struct MapTests {
-  @Test("that another process has grown is taken over, also while a transaction waits for that process")
-  func grown() throws {
+  /// A catalog with a large map, and a second name for it. LMDB takes it for another database under that name: a second
+  /// process in this one.
+  private static func linked() throws -> (large: CatalogPlace, other: TemporaryFolder) {
     let large = try CatalogPlace(mapByteCount: 1 << 26)
     try large.catalog.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
-    // Under another name LMDB takes it for another database: a second process in this one.
     let other = try TemporaryFolder()
     let source = large.temporary.path.appending("catalog")
     let target = other.path.appending("catalog")
@@ -23,6 +23,66 @@ struct MapTests {
       try FileManager.default.linkItem(
         atPath: source.pushing(FilePath(name)).string, toPath: target.pushing(FilePath(name)).string)
     }
+    return (large, other)
+  }
+
+  private static func addPacks(
+    _ numbers: ClosedRange<UInt32>, in transaction: WriteTransaction
+  ) throws(BlobStorageError) {
+    for number in numbers {
+      _ = try transaction.addPack(PackRow(name: PackName(writer: 1, sequence: number), created: 1))
+    }
+  }
+
+  @Test("that another process grows while the catalog is opened is taken over")
+  func grownAtOpening() throws {
+    let (large, other) = try Self.linked()
+    // A process that writes: the opening does not wait for it.
+    let lock = try SystemFiles().open(other.path.appending("catalog/lock"), .readWrite)
+    defer { lock.close() }
+    #expect(try lock.lock(.shared, wait: false))
+    let catalog = large.catalog
+    let opened = Mutex<UInt32>(0)
+    let files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "open", path.lastComponent?.string == "data.mdb" else { return }
+      // Before LMDB opens the file, and between that and its first transaction.
+      let first = opened.withLock { opened in
+        opened += 1
+        return opened * 5_000
+      }
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        try Self.addPacks(first...first + 4_999, in: transaction)
+      }
+    }
+    let small = try CatalogPlace.open(in: other, mapByteCount: 1 << 16, files: files)
+    #expect(opened.withLock { $0 } >= 2)
+    #expect(try small.read { (transaction) throws(BlobStorageError) in try transaction.epoch() } == 1)
+    small.close()
+  }
+
+  #if os(Linux)
+    @Test("that another process has grown does not grow again for that")
+    func takenOver() throws {
+      let (large, other) = try Self.linked()
+      let small = try CatalogPlace.open(in: other, mapByteCount: 1 << 18)
+      try large.catalog.write { (transaction) throws(BlobStorageError) in
+        try Self.addPacks(1...20_000, in: transaction)
+      }
+      try small.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
+      let folder = try #require(other.path.lastComponent?.string)
+      let maps = try String(contentsOfFile: "/proc/self/maps", encoding: .utf8).split(separator: "\n")
+      let byteCounts = maps.filter { $0.contains(folder) && $0.hasSuffix("data.mdb") }.map { line in
+        let ends = line.prefix { $0 != " " }.split(separator: "-").map { Int($0, radix: 16) ?? 0 }
+        return ends[1] - ends[0]
+      }
+      #expect(byteCounts.reduce(0, +) == 1 << 26)
+      small.close()
+    }
+  #endif
+
+  @Test("that another process has grown is taken over, also while a transaction waits for that process")
+  func grown() throws {
+    let (large, other) = try Self.linked()
     let small = try CatalogPlace.open(in: other, mapByteCount: 1 << 18)
     let (begun, done) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     let thread = Mutex<String?>(nil)
@@ -42,9 +102,7 @@ struct MapTests {
       }
       begun.wait()
       if let thread = thread.withLock({ $0 }) { Self.waitUntilAsleep(thread) }
-      for number in 1...20_000 as ClosedRange<UInt32> {
-        _ = try transaction.addPack(PackRow(name: PackName(writer: 1, sequence: number), created: 1))
-      }
+      try Self.addPacks(1...20_000, in: transaction)
     }
     #expect(done.wait(timeout: .now() + 60) == .success)
     #expect(try epochs.values() == [2])
@@ -53,7 +111,7 @@ struct MapTests {
     small.close()
   }
 
-  @Test("grows for a commit that does not fit into it, and again for the next")
+  @Test("grows for a commit that does not fit into it, again for the next, and when the catalog is rebuilt")
   func largeCommit() throws {
     let temporary = try TemporaryFolder()
     let path = temporary.path.appending("store").string
@@ -71,6 +129,9 @@ struct MapTests {
       try engine.catalog.settle()
       #expect(try engine.keys("", after: nil, limit: 30_000).count == count)
     }
+    // One transaction applies all of a pack this long.
+    try engine.catalog.rebuild(because: nil)
+    #expect(try engine.keys("", after: nil, limit: 30_000).count == 20_000)
     #expect(try engine.verify().damaged == [])
     try engine.close()
   }

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import Testing
 
 @Suite("A catalog")
@@ -88,6 +89,25 @@ struct RebuildTests {
     #expect(try contents(of: engine) == before)
     #expect(try place.databaseFile() != database, "it was rebuilt")
     try engine.close()
+  }
+
+  @Test("is opened while the last one that has it open in the process closes it")
+  func closedMeanwhile() throws {
+    let temporary = try TemporaryFolder()
+    let first = Mutex<Catalog?>(nil)
+    let files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "status", path.lastComponent?.string == "data.mdb" else { return }
+      // The opening below looks at the database of the first.
+      let last = first.withLock { $0.take() }
+      last?.close()
+    }
+    let catalog = try CatalogPlace.open(in: temporary, files: files)
+    first.withLock { $0 = catalog }
+    let second = try ending { try CatalogPlace.open(in: temporary) }
+    #expect(first.withLock { $0 == nil })
+    let opened = try #require(second, "it would wait for ever")
+    #expect(try opened.packRows().isEmpty)
+    opened.close()
   }
 
   @Test("is shared by all that have the store open in one process")
