@@ -483,14 +483,14 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Gives up a pack that cannot be written any more. Loses the records that the system does not have, and truncates
-  /// those of a commit in progress.
+  /// Gives up a pack that cannot be written any more. Loses its pending records, and truncates the refs and drops of a
+  /// commit in progress.
   func lose(
     _ writer: PackWriter, _ packs: inout OpenPacks, _ cause: BlobStorageError, commitOffset: Int64? = nil
   ) {
     let commitOffset = commitOffset ?? (packs.writer === writer ? packs.commitOffset : nil)
     let end = min(writer.writtenByteCount, commitOffset ?? .max)
-    packs.remove(writer, from: end)
+    packs.remove(writer)
     // Callers are told of it later: a code that asks for another attempt is not for them.
     let isOwn = cause.code == .mapFull
     let told = isOwn ? BlobStorageError(.io, cause.message, pack: "\(writer.name)") : cause
