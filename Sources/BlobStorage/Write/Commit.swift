@@ -172,7 +172,7 @@ extension WriterSession {
       return max(0, writer.reservedByteCount - writer.byteCount)
     }
 
-    /// Whether a chunk is pending, or was until after the view was taken.
+    /// Whether a chunk without a base is pending, or any chunk was until after the view was taken.
     package func hasPendingChunk(_ digest: BlobDigest) -> Bool {
       session.locked { $0.pending.hasChunk(digest, in: attempt) }
     }
@@ -322,9 +322,12 @@ extension WriterSession.Commit {
       } else {
         encoded = try codecs.encode(chunk.digest, plain, by: plan.codec, hint: plan.hint)
       }
-      added.storedByteCount += try encoded.withPayload(plain) { (payload) throws(BlobStorageError) in
+      let byteCount = try encoded.withPayload(plain) { (payload) throws(BlobStorageError) in
         try append(.chunk(encoded.record), payload: payload)
       }
+      // A chunk with the same base is pending.
+      guard byteCount > 0 else { continue }
+      added.storedByteCount += byteCount
       added.newByteCount += Int64(plain.byteCount)
     }
     if plan.chunks.count > 1 {
@@ -403,7 +406,7 @@ extension WriterSession.Commit {
   ///
   /// - Parameter remedy: what the caller can do about a chunk that is gone.
   package func check(_ digests: some Sequence<BlobDigest>, remedy: String) throws(BlobStorageError) {
-    for digest in digests where !hasPendingChunk(digest) {
+    for digest in digests where !session.locked({ $0.pending.hasOwnChunk(digest, in: attempt) }) {
       guard try transaction.chunkRow(digest) == nil else { continue }
       throw BlobStorageError(
         .busy, "Chunk \(digest) was removed while it was being shared: \(remedy).", digest: digest)

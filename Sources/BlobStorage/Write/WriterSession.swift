@@ -83,7 +83,7 @@ package final class WriterSession: Sendable {
   /// Increases when records that were appended and not yet committed are lost.
   package var lossCount: Int { locked { $0.lossCount } }
 
-  /// Whether a chunk was appended and the catalog does not have it yet.
+  /// Whether a chunk was appended without a base, and the catalog does not have it yet.
   package func hasPendingChunk(_ digest: BlobDigest) -> Bool { locked { $0.pending.containsChunk(digest) } }
 
   /// Appends a record; a later commit makes it visible. A chunk that is pending already is not appended again.
@@ -239,6 +239,7 @@ package final class WriterSession: Sendable {
       let result = try body(&commit)
       return Attempt(result: result, watermark: commit.packs.watermark, appliedEnd: commit.packs.appliedEnd)
     } catch {
+      locked { $0.pending.removeManifests() }
       cutBack(to: commit.packs.commitOffset, &commit.packs, error)
       throw error
     }
