@@ -228,6 +228,32 @@ struct RaceTests {
     Soak.printCounts(race.name)
   }
 
+  /// Fails if a deletion looks for holds only before it begins.
+  @Test("keep a hold that the one makes while the other deletes keys page by page")
+  func heldMeanwhile() throws {
+    let lab = try Lab()
+    lab.packByteCountTarget = 8 << 20
+    let (engine, beside) = (try lab.open(), try lab.open())
+    _ = try engine.put((0..<1_001).map { PutItem(key: "k\($0)", data: Data()) }, .relaxed)
+    let hold = KeyHold(name: "all", prefix: Array("k".utf8))
+    let isFirst = Mutex(true)
+    // The first page is deleted, and is synced next.
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.kind == .synchronize, call.detail.contains("/packs/"),
+        isFirst.withLock({ $0.exchange(false) })
+      else { return }
+      try beside.putInternal(hold.key, .data(Data()), metadata: hold.metadata)
+    }
+    let error = #expect(throws: BlobStorageError.self) { try engine.delete(prefix: "k", .durable) }
+    #expect(error?.code == .held)
+    lab.disk.beforeMutations(nil)
+    for engine in [engine, beside] {
+      let count = try engine.keys("k", after: nil, limit: 9).count
+      #expect(count == 1)
+      try engine.close()
+    }
+  }
+
   @Test("stop at each step between processes")
   func steps() throws {
     var steps: Set<TableStep> = []

@@ -20,7 +20,7 @@ extension WriterSession {
     private var byteCount = 0
     private var listedByteCount = 0
     /// Holds on keys; nil until they are needed.
-    fileprivate var holds: [KeyHold]?
+    private var holds: [KeyHold]?
 
     init(transaction: ReadTransaction, session: WriterSession, attempt: UInt64) {
       self.transaction = transaction
@@ -218,13 +218,24 @@ extension WriterSession.Commit {
     return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)
   }
 
-  /// Whether a hold keeps the key's versions from being dropped. A replaced version is then archived.
+  /// The hold that keeps the key's versions from being dropped; nil if there is none. A commit that changes a hold takes
+  /// all stripes, so none comes between the view and the end of this commit.
+  mutating func hold(on key: [UInt8]) throws(BlobStorageError) -> KeyHold? {
+    let known: [KeyHold]
+    if let holds { known = holds } else { known = try transaction.keyHolds() }
+    holds = known
+    return try transaction.hold(on: key, among: known)
+  }
+
+  /// Whether a hold protects the key. A replaced version is then archived.
   private mutating func isHeld(_ key: [UInt8]) throws(BlobStorageError) -> Bool {
     if InternalKey.isInternal(key) { return false }
-    let holds: [KeyHold]
-    if let known = self.holds { holds = known } else { holds = try transaction.keyHolds() }
-    self.holds = holds
-    return try transaction.hold(on: key, among: holds) != nil
+    return try hold(on: key) != nil
+  }
+
+  /// - Throws: `held` if a hold protects the key.
+  mutating func checkHold(on key: [UInt8]) throws(BlobStorageError) {
+    if let hold = try hold(on: key) { throw hold.refusal(of: key) }
   }
 
   /// Adds an internal key for a version that is about to be replaced. gc reads internal keys after all others, so it
