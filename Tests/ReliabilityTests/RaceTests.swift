@@ -117,6 +117,32 @@ struct RaceTests {
       try engine.close()
     },
     Race(
+      name:
+        "looks by two at what a writer published that died before its call returned, and its recovery (V2)",
+      setUp: { _ in }, first: { lab in try lab.session { _ in } }
+    ) { lab in
+      let (one, other) = (try lab.open(), try lab.open())
+      let process = lab.disk.process()
+      let dead = try lab.open(process)
+      // So that it has a slot.
+      try lab.put(dead, [("w", noise(206, 90))], durability: .relaxed)
+      // V1 says nothing of a commit that did not return.
+      lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+        guard call.process == process.number, call.kind == .store, call.detail.contains("leave: ") else {
+          return
+        }
+        throw .simulatedStop
+      }
+      do { try lab.put(dead, [("x", noise(207, 900))], durability: .relaxed) } catch is BlobStorageError {}
+      lab.disk.beforeMutations(nil)
+      withExtendedLifetime(dead) {}
+      if try one.version("x", nil) != nil, try other.version("x", nil) == nil {
+        throw Broken("V2: what one process has seen, another does not see later")
+      }
+      try one.close()
+      try other.close()
+    },
+    Race(
       name: "two that put what is absent (stripes of keys)", setUp: { _ in }, first: putAbsent,
       second: putAbsent),
     Race(name: "sharing what the other has not synced (H1)", setUp: { _ in }) { lab in
