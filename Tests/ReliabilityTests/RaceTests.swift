@@ -117,6 +117,32 @@ struct RaceTests {
       try engine.close()
     },
     Race(
+      name:
+        "looks by two at what a writer published that died before its call returned, and its recovery (V2)",
+      setUp: { _ in }, first: { lab in try lab.session { _ in } }
+    ) { lab in
+      let (one, other) = (try lab.open(), try lab.open())
+      let process = lab.disk.process()
+      let dead = try lab.open(process)
+      // So that it has a slot.
+      try lab.put(dead, [("w", noise(206, 90))], durability: .relaxed)
+      // V1 says nothing of a commit that did not return.
+      lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+        guard call.process == process.number, call.kind == .store, call.detail.contains("leave: ") else {
+          return
+        }
+        throw .simulatedStop
+      }
+      do { try lab.put(dead, [("x", noise(207, 900))], durability: .relaxed) } catch is BlobStorageError {}
+      lab.disk.beforeMutations(nil)
+      withExtendedLifetime(dead) {}
+      if try one.version("x", nil) != nil, try other.version("x", nil) == nil {
+        throw Broken("V2: what one process has seen, another does not see later")
+      }
+      try one.close()
+      try other.close()
+    },
+    Race(
       name: "two that put what is absent (stripes of keys)", setUp: { _ in }, first: putAbsent,
       second: putAbsent),
     Race(name: "sharing what the other has not synced (H1)", setUp: { _ in }) { lab in
@@ -226,6 +252,32 @@ struct RaceTests {
   func explore(_ race: Race) throws {
     try Self.explore(race)
     Soak.printCounts(race.name)
+  }
+
+  /// Fails if a deletion looks for holds only before it begins.
+  @Test("keep a hold that the one makes while the other deletes keys page by page")
+  func heldMeanwhile() throws {
+    let lab = try Lab()
+    lab.packByteCountTarget = 8 << 20
+    let (engine, beside) = (try lab.open(), try lab.open())
+    _ = try engine.put((0..<1_001).map { PutItem(key: "k\($0)", data: Data()) }, .relaxed)
+    let hold = KeyHold(name: "all", prefix: Array("k".utf8))
+    let isFirst = Mutex(true)
+    // The first page is deleted, and is synced next.
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.kind == .synchronize, call.detail.contains("/packs/"),
+        isFirst.withLock({ $0.exchange(false) })
+      else { return }
+      try beside.putInternal(hold.key, .data(Data()), metadata: hold.metadata)
+    }
+    let error = #expect(throws: BlobStorageError.self) { try engine.delete(prefix: "k", .durable) }
+    #expect(error?.code == .held)
+    lab.disk.beforeMutations(nil)
+    for engine in [engine, beside] {
+      let count = try engine.keys("k", after: nil, limit: 9).count
+      #expect(count == 1)
+      try engine.close()
+    }
   }
 
   @Test("stop at each step between processes")

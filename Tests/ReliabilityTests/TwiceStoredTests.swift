@@ -35,4 +35,27 @@ struct TwiceStoredTests {
       blob.close()
     }
   }
+
+  /// Fails if a put shares the manifest of a commit that has failed: nothing protects the chunks that it names.
+  @Test("has its own chunks after a commit has failed that had named others")
+  func failedManifest() throws {
+    let lab = try Lab()
+    let data = noise(3, 9_000)
+    let halves = [Data(data.prefix(4_500)), Data(data.suffix(4_500))]
+    let layout = try BlobLayout(
+      digest: BlobDigest.of(data),
+      chunks: halves.map { ChunkEntry(digest: BlobDigest.of($0), plainByteCount: $0.count) })
+    try lab.session { engine in
+      let error = #expect(throws: BlobStorageError.self) {
+        _ = try engine.writer.commit { (commit) throws(BlobStorageError) -> Void in
+          _ = try commit.appendManifest(of: layout) { _ in false }
+          throw BlobStorageError(.conditionFailed, "The commit fails.")
+        }
+      }
+      #expect(error?.code == .conditionFailed)
+      _ = try engine.put("k", .data(data), PutOptions())
+      let read = try engine.data("k", nil)
+      #expect(read == data)
+    }
+  }
 }

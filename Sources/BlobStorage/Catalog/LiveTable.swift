@@ -346,10 +346,12 @@ package final class LiveTable: Sendable {
     /// Without ``release()`` the slot stays as that of a dead writer, and its published records still count.
     deinit { giveUp() }
 
-    private func giveUp() {
+    private func giveUp(frees: Bool = false) {
       table.own.withLock { own in
         guard isHeld.exchange(false, ordering: .acquiringAndReleasing), own.removeValue(forKey: number) != nil
         else { return }
+        // Together, because a look at the slots would otherwise restore the slot in between.
+        if frees { table.free(number) }
         // A lock that cannot be released ends with the file.
         do { try table.file.unlock(bytes: LiveTable.byte(number)) } catch {}
       }
@@ -420,10 +422,7 @@ package final class LiveTable: Sendable {
     }
 
     /// Frees the slot. The catalog must have everything that was published.
-    package func release() {
-      _ = update { _ in table.free(number) }
-      giveUp()
-    }
+    package func release() { giveUp(frees: true) }
   }
 
   /// The error of a commit that cannot begin. The lock does not show which process holds it, but the slots show which

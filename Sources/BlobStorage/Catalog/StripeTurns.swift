@@ -122,11 +122,17 @@ extension LiveTable {
   /// The byte whose lock holds commits back while a commit of all stripes waits.
   private static let gate: Range<Int64> = firstStripe - 1..<firstStripe
 
-  /// The stripes of keys, in ascending order; the whole range for many keys.
+  /// The stripes of keys, in ascending order; the whole range for many keys, and for a hold, which may concern any key.
   package static func stripes(_ keys: [[UInt8]]?) -> [Range<Int64>] {
-    guard let keys, keys.count <= 16 else { return [firstStripe..<firstStripe + stripeCount] }
+    guard let keys, keys.count <= 16, !keys.contains(where: isHold) else {
+      return [firstStripe..<firstStripe + stripeCount]
+    }
     if keys.count == 1 { return [stripe(keys[0])] }
     return Set(keys.map(stripe)).sorted { $0.lowerBound < $1.lowerBound }
+  }
+
+  private static func isHold(_ key: [UInt8]) -> Bool {
+    InternalKey.isInternal(key) && key.starts(with: InternalKey.Purpose.hold.prefix)
   }
 
   private static func stripe(_ key: [UInt8]) -> Range<Int64> {

@@ -246,8 +246,7 @@ extension Engine {
     try checkOpen()
     let bytes = try Self.distinctBytes(keys)
     for key in bytes { try check(condition, on: key) }
-    try checkHolds(on: bytes)
-    return try drop(bytes, keeping: nil, durability, if: condition).keyCount
+    return try drop(bytes, keeping: nil, durability, if: condition, held: .refused).keyCount
   }
 
   /// Removes duplicate keys. A commit looks up the versions before it, so it would count a repeated key twice.
@@ -276,7 +275,7 @@ extension Engine {
     var pages = KeyPages(catalog, prefix: prefix, countMax: Self.keyCountOfCommit)
     var count = 0
     while let keys = try pages.next({ key, _, _ in (key, 1) }) {
-      count += try drop(keys, keeping: nil, durability).keyCount
+      count += try drop(keys, keeping: nil, durability, held: .refused).keyCount
     }
     // With all keys gone, the states are void. Holds stay.
     if prefix.isEmpty {
@@ -303,9 +302,7 @@ extension Engine {
   ) throws(BlobStorageError) -> RetentionResult {
     try checkOpen()
     try Self.checkRetention(count)
-    let keys = try Self.distinctBytes(keys)
-    try checkHolds(on: keys)
-    return try drop(keys, keeping: count, durability)
+    return try drop(try Self.distinctBytes(keys), keeping: count, durability, held: .refused)
   }
 
   package func keep(
@@ -316,7 +313,7 @@ extension Engine {
     var pages = KeyPages(catalog, prefix: prefix, countMax: Self.keyCountOfCommit)
     var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
     while let keys = try pages.next({ key, _, _ in (key, 1) }) {
-      let page = try drop(withoutHeld(keys), keeping: count, durability)
+      let page = try drop(keys, keeping: count, durability, held: .skipped)
       result.keyCount += page.keyCount
       result.droppedVersionCount += page.droppedVersionCount
     }
@@ -330,11 +327,16 @@ extension Engine {
     }
   }
 
+  /// What a drop does with keys that a hold protects.
+  enum HeldKeys { case refused, skipped, dropped }
+
   /// Drops all versions of keys, or all but the current one and the youngest `count` archived ones, in one commit.
   ///
-  /// - Throws: `conditionFailed` when the condition does not hold for a key; nothing was changed.
+  /// - Throws: `conditionFailed` when the condition does not hold for a key, `held` for a held key that is refused;
+  ///   nothing was changed.
   func drop(
-    _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability, if condition: ChangeCondition = .always
+    _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability, if condition: ChangeCondition = .always,
+    held: HeldKeys
   ) throws(BlobStorageError) -> RetentionResult {
     // More versions than `Int.max` do not fit into memory, so `Int.max` keeps all.
     let kept = count.map { $0 == Int.max ? $0 : $0 + 1 } ?? 0
@@ -344,6 +346,10 @@ extension Engine {
         var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
         for key in keys {
           try commit.transaction.check(condition, on: key)
+          if held != .dropped, let hold = try commit.hold(on: key) {
+            if held == .refused { throw hold.refusal(of: key) }
+            continue
+          }
           guard let droppedCount = try commit.dropVersions(of: key, keeping: kept) else { continue }
           result.keyCount += 1
           result.droppedVersionCount += droppedCount
@@ -453,7 +459,6 @@ extension Engine {
       throw BlobStorageError(.invalidArgument, "The key “\(source)” has that name already.", key: source)
     }
     try checkOpen()
-    try checkHolds(on: [from])
     try check(.absent, on: to)
     return try rename(from, to: to, durability)
   }
@@ -467,6 +472,7 @@ extension Engine {
     return try commitVersions(on: [from, to], durability) {
       (commit, found) throws(BlobStorageError) in
       guard let name = try commit.transaction.nameRow(from), name.versionCount > 0 else { return nil }
+      if !InternalKey.isInternal(from) { try commit.checkHold(on: from) }
       let versions = try commit.transaction.versions(of: name)
       guard try found.mayReferTo(versions.map(\.row), commit) else { return nil }
       for version in versions.reversed() {
@@ -487,13 +493,13 @@ extension Engine {
   ) throws(BlobStorageError) -> Bool {
     try checkOpen()
     let key = try Self.keyBytes(key)
-    try checkHolds(on: [key])
     // A caller that drops wants to free space, so dropping must not need space.
     let isDropped = try folder.withReserve { () throws(BlobStorageError) in
       try commitVersions(on: [key], durability) { (commit, _) throws(BlobStorageError) -> Bool? in
         guard let name = try commit.transaction.nameRow(key),
           try commit.transaction.versionRow(of: name, id.stamp) != nil
         else { return nil }
+        try commit.checkHold(on: key)
         try commit.drop([id.stamp], of: key)
         return true
       }

@@ -119,12 +119,12 @@ extension Engine {
       case .delete(_, let condition): deleted.append((key, condition))
       }
     }
-    try checkHolds(on: deleted.map(\.key))
     func commitOnce() throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
       try memoryPut.commit(items, promising: durability, on: deleted.map(\.key)) {
         (commit) throws(BlobStorageError) in
         for (key, condition) in deleted {
           try commit.transaction.check(condition, on: key)
+          try commit.checkHold(on: key)
           _ = try commit.dropVersions(of: key, keeping: 0)
         }
       }

@@ -430,18 +430,13 @@ extension Engine {
   package func dropInternal(_ keys: [[UInt8]]) throws(BlobStorageError) {
     guard !keys.isEmpty else { return }
     try checkOpen()
-    _ = try drop(keys, keeping: nil, .durable)
+    _ = try drop(keys, keeping: nil, .durable, held: .dropped)
   }
 
   /// All holds on keys and states.
   package func keyHolds() throws(BlobStorageError) -> [KeyHold] {
     try checkOpen()
     return try catalog.read { (transaction) throws(BlobStorageError) in try transaction.keyHolds() }
-  }
-
-  /// - Throws: `held` if a hold protects one of the keys.
-  func checkHolds(on keys: [[UInt8]]) throws(BlobStorageError) {
-    for (key, hold) in zip(keys, try holds(on: keys)) { if let hold { throw hold.refusal(of: key) } }
   }
 
   /// For each key, the hold that protects it; nil if none does.

@@ -11,30 +11,6 @@ struct BaseSearch: Sendable {
     var isGuess = false
   }
 
-  /// The bases found for a chunk.
-  struct Found: Sendable {
-    /// A similar chunk.
-    var base: Base?
-    /// Another base, tried if the first is not similar enough.
-    var other: Base?
-
-    var isEmpty: Bool { base == nil && other == nil }
-
-    /// Calls `body` with each base.
-    func forEach(_ body: (Base) -> Void) {
-      if let base { body(base) }
-      if let other { body(other) }
-    }
-
-    /// Removes the bases for which `isKept` returns false.
-    mutating func keep(
-      where isKept: (Base) throws(BlobStorageError) -> Bool
-    ) throws(BlobStorageError) {
-      if let base, try !isKept(base) { self.base = nil }
-      if let other, try !isKept(other) { self.other = nil }
-    }
-  }
-
   /// Counts failed guesses in one batch of chunks. After four in a row no more are tried, so that content unrelated to
   /// the previous version costs little.
   struct Guesses {
@@ -84,48 +60,44 @@ struct BaseSearch: Sendable {
     triesBases(hint) ? SuperFeatures.of(plain) : nil
   }
 
-  /// Finds the bases to try for a chunk that the store does not know.
+  /// Finds the bases to try for a chunk that the store does not know, the most promising first.
   ///
   /// - Parameter previous: a chunk of the key's current version. It is tried first if it is that whole version.
   ///   Otherwise it is tried if the chunk that the features find is not similar enough.
-  func find(
-    for chunk: ChunkEntry, _ features: SIMD3<UInt32>?, previous: PreviousVersion.Candidate?,
+  func bases(
+    for digest: BlobDigest, _ features: SIMD3<UInt32>?, previous: PreviousVersion.Candidate?,
     _ transaction: ReadTransaction
-  ) throws(BlobStorageError) -> Found {
-    var found = Found()
-    guard isOn, features != nil || previous != nil else { return found }
+  ) throws(BlobStorageError) -> [Base] {
+    guard isOn, features != nil || previous != nil else { return [] }
     // A lost chunk that others are encoded against must have no base when it is stored again.
-    if try transaction.isBase(chunk.digest) { return found }
-    if let previous, previous.isOnly { try find(for: chunk, like: previous, &found, transaction) }
-    if found.base == nil, let features {
-      let similar = try transaction.similarChunk(features)
-      if let similar, similar.digest != chunk.digest {
-        found.base = Base(digest: similar.digest, row: similar.row)
-      }
+    if try transaction.isBase(digest) { return [] }
+    var bases: [Base] = []
+    if let previous, previous.isOnly, let base = try base(for: digest, like: previous, transaction) {
+      bases.append(base)
     }
-    if let previous, !previous.isOnly, previous.isAligned || features != nil {
-      var placed = Found()
-      try find(for: chunk, like: previous, &placed, transaction)
-      if found.base == nil {
-        found.base = placed.base
-      } else if found.base?.digest != placed.base?.digest {
-        found.other = placed.base
-      }
+    if bases.isEmpty, let features, let similar = try transaction.similarChunk(features),
+      similar.digest != digest
+    {
+      bases.append(Base(digest: similar.digest, row: similar.row))
     }
-    return found
+    if let previous, !previous.isOnly, previous.isAligned || features != nil,
+      let placed = try base(for: digest, like: previous, transaction), placed.digest != bases.first?.digest
+    {
+      bases.append(placed)
+    }
+    return bases
   }
 
-  /// Finds a chunk of the previous version, or its base if it has one.
-  private func find(
-    for chunk: ChunkEntry, like previous: PreviousVersion.Candidate, _ found: inout Found,
-    _ transaction: ReadTransaction
-  ) throws(BlobStorageError) {
-    guard previous.digest != chunk.digest, let row = try transaction.chunkToShare(previous.digest) else {
-      return
+  /// A chunk of the previous version, or its base if it has one; nil if neither can be a base.
+  private func base(
+    for digest: BlobDigest, like previous: PreviousVersion.Candidate, _ transaction: ReadTransaction
+  ) throws(BlobStorageError) -> Base? {
+    guard previous.digest != digest, let row = try transaction.chunkToShare(previous.digest) else {
+      return nil
     }
     let name = row.base ?? previous.digest
-    guard name != chunk.digest, let base = try transaction.baseToShare(name) else { return }
-    found.base = Base(digest: name, row: base, isGuess: !previous.isOnly)
+    guard name != digest, let base = try transaction.baseToShare(name) else { return nil }
+    return Base(digest: name, row: base, isGuess: !previous.isOnly)
   }
 }
 
@@ -135,32 +107,27 @@ extension BaseSearch {
   /// Encodes a chunk against the best of its bases, or alone if none is worth it.
   func encode(
     _ digest: BlobDigest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
-    _ found: Found, _ guesses: inout Guesses
+    _ bases: [Base], _ guesses: inout Guesses
   ) throws(BlobStorageError) -> EncodedChunk {
-    if found.isEmpty { return try alone(digest, plain, hint: hint, features: features) }
-    var found = found
-    if plain.byteCount < ChunkEncoder.plainByteCountMin { (found.base, found.other) = (nil, nil) }
-    if !guesses.areWorthTrying {
-      if found.base?.isGuess == true { found.base = nil }
-      if found.other?.isGuess == true { found.other = nil }
+    if plain.byteCount < ChunkEncoder.plainByteCountMin {
+      return try alone(digest, plain, hint: hint, features: features)
     }
-    let chunk = try choose(digest, plain, hint: hint, features: features, found)
-    if found.base?.isGuess == true || found.other?.isGuess == true {
-      let isRight = [found.base, found.other].contains {
-        $0?.isGuess == true && $0?.digest == chunk.record.base
-      }
-      guesses.count(isWorthwhile: isRight)
+    let tried = guesses.areWorthTrying ? bases : bases.filter { !$0.isGuess }
+    let chunk = try choose(digest, plain, hint: hint, features: features, tried)
+    let guessed = tried.filter(\.isGuess)
+    if !guessed.isEmpty {
+      guesses.count(isWorthwhile: guessed.contains { $0.digest == chunk.record.base })
     }
     return chunk
   }
 
   private func choose(
     _ digest: BlobDigest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
-    _ found: Found
+    _ bases: [Base]
   ) throws(BlobStorageError) -> EncodedChunk {
     var best: EncodedChunk?
     var isSure = false
-    for base in [found.base, found.other].compactMap({ $0 }) where !isSure {
+    for base in bases where !isSure {
       let based = try encode(digest, plain, hint: hint, against: base)
       guard let based, based.byteCountWithBase < best?.byteCountWithBase ?? .max else { continue }
       best = based

@@ -39,7 +39,7 @@ package final class ChunkPlanner: Sendable {
     var isUnknown = false
     var features: SIMD3<UInt32>?
     var previous: PreviousVersion.Candidate?
-    var found = BaseSearch.Found()
+    var bases: [BaseSearch.Base] = []
   }
 
   private typealias Drafts = OneOrMore<Draft>
@@ -218,12 +218,12 @@ extension ChunkPlanner {
     }
     let plain = bytes.extracting(draft.range)
     let features = draft.features ?? features(draft, bytes, hint)
-    if joins, draft.found.isEmpty, search.joins(plain, hint: hint) {
+    if joins, draft.bases.isEmpty, search.joins(plain, hint: hint) {
       return ChunkPlan.Chunk(
         digest: draft.digest, range: draft.range, encoded: nil, isToBeJoined: true, features: features)
     }
     let encoded = try search.encode(
-      draft.digest, plain, hint: hint, features: features, draft.found, &guesses)
+      draft.digest, plain, hint: hint, features: features, draft.bases, &guesses)
     return ChunkPlan.Chunk(digest: draft.digest, range: draft.range, encoded: encoded)
   }
 }
@@ -300,12 +300,10 @@ extension ChunkPlanner {
     for index in drafts.indices where drafts[index].isUnknown {
       let draft = drafts[index]
       let features = draft.features ?? features(draft, bytes, job.hint)
-      var found = try search.find(
-        for: ChunkEntry(digest: draft.digest, plainByteCount: draft.range.count), features,
-        previous: draft.previous, view)
-      try found.keep { (base) throws(BlobStorageError) in try canShare(base.row, view, &unsynced) }
-      drafts[index].features = features
-      drafts[index].found = found
+      let found = try search.bases(for: draft.digest, features, previous: draft.previous, view)
+      var bases: [BaseSearch.Base] = []
+      for base in found where try canShare(base.row, view, &unsynced) { bases.append(base) }
+      (drafts[index].features, drafts[index].bases) = (features, bases)
     }
   }
 
@@ -329,7 +327,7 @@ extension ChunkPlanner {
     var held: [LeaseSlot] = []
     for draft in drafts {
       if draft.standing == .shared { held.append(.chunk(draft.digest)) }
-      draft.found.forEach { held.append(.chunk($0.digest)) }
+      held += draft.bases.map { LeaseSlot.chunk($0.digest) }
     }
     guard !held.isEmpty else { return nil }
     let hold = try leases.hold(held)
@@ -341,10 +339,11 @@ extension ChunkPlanner {
             if let row, try canRefer(to: row, view) { continue }
             drafts[index].standing = .missing
           }
-          try drafts[index].found.keep { (base) throws(BlobStorageError) in
-            guard let row = try view.baseToShare(base.digest) else { return false }
-            return try canRefer(to: row, view)
+          var bases: [BaseSearch.Base] = []
+          for base in drafts[index].bases {
+            if let row = try view.baseToShare(base.digest), try canRefer(to: row, view) { bases.append(base) }
           }
+          drafts[index].bases = bases
         }
       }
     } catch {

@@ -20,7 +20,7 @@ extension WriterSession {
     private var byteCount = 0
     private var listedByteCount = 0
     /// Holds on keys; nil until they are needed.
-    fileprivate var holds: [KeyHold]?
+    private var holds: [KeyHold]?
 
     init(transaction: ReadTransaction, session: WriterSession, attempt: UInt64) {
       self.transaction = transaction
@@ -172,7 +172,7 @@ extension WriterSession {
       return max(0, writer.reservedByteCount - writer.byteCount)
     }
 
-    /// Whether a chunk is pending, or was until after the view was taken.
+    /// Whether a chunk without a base is pending, or any chunk was until after the view was taken.
     package func hasPendingChunk(_ digest: BlobDigest) -> Bool {
       session.locked { $0.pending.hasChunk(digest, in: attempt) }
     }
@@ -218,13 +218,24 @@ extension WriterSession.Commit {
     return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)
   }
 
-  /// Whether a hold keeps the key's versions from being dropped. A replaced version is then archived.
+  /// The hold that keeps the key's versions from being dropped; nil if there is none. A commit that changes a hold takes
+  /// all stripes, so none comes between the view and the end of this commit.
+  mutating func hold(on key: [UInt8]) throws(BlobStorageError) -> KeyHold? {
+    let known: [KeyHold]
+    if let holds { known = holds } else { known = try transaction.keyHolds() }
+    holds = known
+    return try transaction.hold(on: key, among: known)
+  }
+
+  /// Whether a hold protects the key. A replaced version is then archived.
   private mutating func isHeld(_ key: [UInt8]) throws(BlobStorageError) -> Bool {
     if InternalKey.isInternal(key) { return false }
-    let holds: [KeyHold]
-    if let known = self.holds { holds = known } else { holds = try transaction.keyHolds() }
-    self.holds = holds
-    return try transaction.hold(on: key, among: holds) != nil
+    return try hold(on: key) != nil
+  }
+
+  /// - Throws: `held` if a hold protects the key.
+  mutating func checkHold(on key: [UInt8]) throws(BlobStorageError) {
+    if let hold = try hold(on: key) { throw hold.refusal(of: key) }
   }
 
   /// Adds an internal key for a version that is about to be replaced. gc reads internal keys after all others, so it
@@ -322,9 +333,12 @@ extension WriterSession.Commit {
       } else {
         encoded = try codecs.encode(chunk.digest, plain, by: plan.codec, hint: plan.hint)
       }
-      added.storedByteCount += try encoded.withPayload(plain) { (payload) throws(BlobStorageError) in
+      let byteCount = try encoded.withPayload(plain) { (payload) throws(BlobStorageError) in
         try append(.chunk(encoded.record), payload: payload)
       }
+      // A chunk with the same base is pending.
+      guard byteCount > 0 else { continue }
+      added.storedByteCount += byteCount
       added.newByteCount += Int64(plain.byteCount)
     }
     if plan.chunks.count > 1 {
@@ -403,7 +417,7 @@ extension WriterSession.Commit {
   ///
   /// - Parameter remedy: what the caller can do about a chunk that is gone.
   package func check(_ digests: some Sequence<BlobDigest>, remedy: String) throws(BlobStorageError) {
-    for digest in digests where !hasPendingChunk(digest) {
+    for digest in digests where !session.locked({ $0.pending.hasOwnChunk(digest, in: attempt) }) {
       guard try transaction.chunkRow(digest) == nil else { continue }
       throw BlobStorageError(
         .busy, "Chunk \(digest) was removed while it was being shared: \(remedy).", digest: digest)

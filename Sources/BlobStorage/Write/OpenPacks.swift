@@ -73,11 +73,13 @@ struct OpenPacks: ~Copyable {
     return sealable
   }
 
-  /// Removes a pack, and those of its pending records that end after `end`.
-  mutating func remove(_ lost: PackWriter, from end: Int64) {
-    pending.removeAll {
-      $0.header.name == lost.name && $0.record.offset + Int64($0.record.byteCount) > end
-    }
+  /// Removes a pack and its pending records. Those that the system has may be recovered and collected at any time, so no
+  /// commit may count on them.
+  mutating func remove(_ lost: PackWriter) {
+    let count = pending.count
+    pending.removeAll { $0.header.name == lost.name }
+    // A commit that has counted the removed ones must not settle later ones in their place.
+    settledCount += count - pending.count
     if writer === lost { writer = nil }
     full.removeAll { $0 === lost }
   }

@@ -1,7 +1,8 @@
 /// The records that a session has appended and that views may lack: those that no commit has made visible, and those
 /// that became visible while attempts to commit were in progress.
 package struct PendingRecords: Sendable {
-  private var chunks: Set<BlobDigest> = []
+  /// With the base of each chunk that has one.
+  private var chunks: [BlobDigest: BlobDigest?] = [:]
   private var manifests: Set<BlobDigest> = []
   /// Attempts to commit that are in progress, in the order in which they began.
   private var attempts: [UInt64] = []
@@ -13,35 +14,46 @@ package struct PendingRecords: Sendable {
 
   package init() {}
 
+  /// Whether a record is pending, of a chunk without a base or with the same one. Refs and drops never are.
   func contains(_ content: PackRecord.Content) -> Bool {
     switch content {
-    case .chunk(let chunk): chunks.contains(chunk.digest)
+    case .chunk(let chunk):
+      if let base = chunks[chunk.digest] { base == nil || base == chunk.base } else { false }
     case .manifest(let manifest): manifests.contains(manifest.digest)
     case .ref, .drop, .skipped: false
     }
   }
 
-  func containsChunk(_ digest: BlobDigest) -> Bool { chunks.contains(digest) }
+  /// Whether a chunk is pending without a base. Any commit may count on such a chunk. Only the put that has appended one
+  /// with a base is sure that the base is still there.
+  func containsChunk(_ digest: BlobDigest) -> Bool {
+    if let base = chunks[digest] { base == nil } else { false }
+  }
 
-  /// Returns false if the record is pending already. Refs and drops never are.
+  /// Returns false if the record is pending already.
   mutating func insert(_ content: PackRecord.Content) -> Bool {
+    if contains(content) { return false }
     switch content {
-    case .chunk(let chunk): chunks.insert(chunk.digest).inserted
-    case .manifest(let manifest): manifests.insert(manifest.digest).inserted
-    case .ref, .drop, .skipped: true
+    case .chunk(let chunk): chunks.updateValue(chunk.base, forKey: chunk.digest)
+    case .manifest(let manifest): manifests.insert(manifest.digest)
+    case .ref, .drop, .skipped: break
     }
+    return true
   }
 
   mutating func insert(_ frame: FrameRecord) {
-    for member in frame.members { chunks.insert(member.digest) }
+    for member in frame.members { chunks.updateValue(nil, forKey: member.digest) }
   }
+
+  /// Forgets the manifests of a commit that has failed: nothing protects what they name any more.
+  mutating func removeManifests() { manifests = [] }
 
   /// Forgets records that every new view shows.
   package mutating func remove(_ settled: [PackRecord.Content]) {
     for content in settled {
       switch content {
       case .chunk(let chunk):
-        chunks.remove(chunk.digest)
+        chunks.removeValue(forKey: chunk.digest)
         if let last = attempts.last { recentChunks[chunk.digest] = last }
       case .manifest(let manifest):
         manifests.remove(manifest.digest)
@@ -53,7 +65,7 @@ package struct PendingRecords: Sendable {
 
   /// Forgets all records but those that are pending in `packs`.
   mutating func reset(to packs: borrowing OpenPacks) {
-    (chunks, manifests, recentChunks, recentManifests) = ([], [], [:], [:])
+    (chunks, manifests, recentChunks, recentManifests) = ([:], [], [:], [:])
     for index in packs.pending.indices { _ = insert(packs.pending[index].record.content) }
   }
 
@@ -93,6 +105,11 @@ package struct PendingRecords: Sendable {
   }
 
   func hasChunk(_ digest: BlobDigest, in attempt: UInt64) -> Bool {
-    chunks.contains(digest) || recentChunks[digest].map { $0 >= attempt } ?? false
+    containsChunk(digest) || recentChunks[digest].map { $0 >= attempt } ?? false
+  }
+
+  /// The same for a put that has appended the chunk itself, or has leased its base.
+  func hasOwnChunk(_ digest: BlobDigest, in attempt: UInt64) -> Bool {
+    chunks[digest] != nil || hasChunk(digest, in: attempt)
   }
 }

@@ -83,7 +83,7 @@ package final class WriterSession: Sendable {
   /// Increases when records that were appended and not yet committed are lost.
   package var lossCount: Int { locked { $0.lossCount } }
 
-  /// Whether a chunk was appended and the catalog does not have it yet.
+  /// Whether a chunk was appended without a base, and the catalog does not have it yet.
   package func hasPendingChunk(_ digest: BlobDigest) -> Bool { locked { $0.pending.containsChunk(digest) } }
 
   /// Appends a record; a later commit makes it visible. A chunk that is pending already is not appended again.
@@ -239,6 +239,7 @@ package final class WriterSession: Sendable {
       let result = try body(&commit)
       return Attempt(result: result, watermark: commit.packs.watermark, appliedEnd: commit.packs.appliedEnd)
     } catch {
+      locked { $0.pending.removeManifests() }
       cutBack(to: commit.packs.commitOffset, &commit.packs, error)
       throw error
     }
@@ -483,14 +484,14 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Gives up a pack that cannot be written any more. Loses the records that the system does not have, and truncates
-  /// those of a commit in progress.
+  /// Gives up a pack that cannot be written any more. Loses its pending records, and truncates the refs and drops of a
+  /// commit in progress.
   func lose(
     _ writer: PackWriter, _ packs: inout OpenPacks, _ cause: BlobStorageError, commitOffset: Int64? = nil
   ) {
     let commitOffset = commitOffset ?? (packs.writer === writer ? packs.commitOffset : nil)
     let end = min(writer.writtenByteCount, commitOffset ?? .max)
-    packs.remove(writer, from: end)
+    packs.remove(writer)
     // Callers are told of it later: a code that asks for another attempt is not for them.
     let isOwn = cause.code == .mapFull
     let told = isOwn ? BlobStorageError(.io, cause.message, pack: "\(writer.name)") : cause

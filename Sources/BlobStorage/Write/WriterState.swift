@@ -108,8 +108,8 @@ struct WriterState: Sendable {
 
   // MARK: Losses
 
-  /// Gives up a pack: only the records pending in `packs` remain. Until ``endCut(of:failure:)``, it is open whether the
-  /// session can go on.
+  /// Gives up a pack: only the records pending in the other `packs` remain. Until ``endCut(of:failure:)``, it is open
+  /// whether the session can go on.
   ///
   /// - Returns: the pack's slot. Dropping it is a system call, so the caller does that without the lock around the
   ///   state.

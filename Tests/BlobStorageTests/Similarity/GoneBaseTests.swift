@@ -52,6 +52,39 @@ struct GoneBaseTests {
     return count
   }
 
+  /// Fails if a put counts on a pending chunk whose base it has not looked up. The put that has found the base has
+  /// failed, and its lease is gone.
+  @Test("is not shared while it is pending")
+  func pending() throws {
+    let place = try StorePlace()
+    var seed = SplitMix64(seed: 2)
+    let (first, value, stored) = (seed.text(3_000), seed.bytes(400), seed.bytes(100))
+    let before = try place.engine()
+    let base = try before.put("base", first).version.digest
+    try before.close()
+    let (engine, other) = (try place.engine(), try place.engine())
+    let record = ChunkRecord(
+      digest: BlobDigest.of(value), plainByteCount: value.count, codecNumber: CodecKind.zstd.rawValue,
+      base: base)
+    // It stays in the buffer, where a collection does not see it.
+    _ = try engine.writer.append(.chunk(record), payload: stored.span.bytes)
+    #expect(try other.delete(["base"], .relaxed) == 1)
+    for _ in 0..<2 {
+      let report = try other.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+      #expect(report.obstacles == [])
+    }
+    try #require(try Self.row(base, other) == nil)
+    #expect(try engine.put("k", value).newByteCount == 400)
+    for engine in [engine, other] {
+      #expect(try engine.data("k", nil) == Data(value))
+      try engine.close()
+    }
+    try place.removeCatalog()
+    let last = try place.engine()
+    #expect(try last.data("k", nil) == Data(value))
+    try last.close()
+  }
+
   @Test("is garbage that recompression does not read")
   func recompression() throws {
     let (place, value, _) = try Self.store()
