@@ -35,6 +35,9 @@ extension ReadTransaction {
     package static let settledPack = Meta(key: "settledPack")
     /// Whether any chunk was found damaged since the catalog was made.
     package static let hasSuspects = Meta(key: "hasSuspects")
+    /// How often a read has pointed the catalog at another copy of a damaged or lost record. That copy can lie in any
+    /// pack, also in one that gc has already marked.
+    static let movedRows = Meta(key: "movedRows")
     /// The last page and the number of rows of the file when it was last copied into full pages.
     package static let fullPages = Meta(key: "fullPages")
     package static let fullRows = Meta(key: "fullRows")

@@ -10,7 +10,11 @@ extension Collector {
     _ candidates: [Candidate], _ rows: [(number: UInt32, row: PackRow)]
   ) throws(BlobStorageError) {
     guard !candidates.isEmpty else { return }
-    try engine.folder.withReserve { () throws(BlobStorageError) in try condemn(candidates) }
+    let haveRowsMoved = try engine.folder.withReserve { () throws(BlobStorageError) in
+      try condemn(candidates)
+    }
+    // Such a row may point into a candidate. The blob that needs it was marked before, so it would not be walked again.
+    if haveRowsMoved { marker = Marker(engine.blobs, engine.folder) }
     do throws(BlobStorageError) {
       try awaitCommits()
       let confirmed = try confirm(candidates)
@@ -195,13 +199,17 @@ extension Collector {
     }
   }
 
-  private func condemn(_ candidates: [Candidate]) throws(BlobStorageError) {
+  /// Condemns the candidates. From then on no read points the catalog at a record of theirs.
+  ///
+  /// - Returns: whether a read has done so since marking began.
+  private func condemn(_ candidates: [Candidate]) throws(BlobStorageError) -> Bool {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       try checkGeneration()
       for candidate in candidates {
         try transaction.updatePack(candidate.number) { $0.state = .condemned }
       }
       try transaction.bumpEpoch()
+      return try transaction.meta(.movedRows) != movedRowCount
     }
   }
 
@@ -346,6 +354,10 @@ extension Collector {
     // From now on a copy counts rather than the record that it was copied from.
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       try checkGeneration()
+      // The candidates were examined for where records were before a read of this collection found damage.
+      guard try transaction.meta(.movedRows) == movedRowCount else {
+        throw BlobStorageError(.busy, "Damage was found while garbage was being collected: collect again.")
+      }
       try CatalogBuilder.condemn(names, in: transaction)
     }
     let kept = candidates.indices.filter { candidates[$0].content.keptCount > 0 }

@@ -150,12 +150,16 @@ package final class ChunkSource: Sendable {
         guard let row = try transaction.chunkRow(digest), row.place == place,
           let pack = try transaction.pack(copy.pack), pack.row.state == .live, !pack.row.isPoisoned
         else { return }
-        // Chunks that are encoded against this one must be decodable in one hop.
-        if chunk.base != nil, try transaction.isBase(digest) { return }
+        // Chunks that are encoded against this one must be decodable in one hop, and gc may be about to remove a base.
+        if let base = chunk.base {
+          if try transaction.isBase(digest) { return }
+          guard try transaction.baseToShare(base) != nil else { return }
+        }
         let other = ChunkRow(
           place: Place(pack: pack.number, offset: copy.record.offset, ordinal: copy.ordinal), record: chunk,
           storedByteCount: copy.record.storedByteCount, frameOffset: copy.record.frameOffset)
         try transaction.setChunkRow(digest, other, insteadOf: row)
+        _ = try transaction.increment(.movedRows)
       }
     } catch {
       // Reading goes on; the next read finds the copy again.
