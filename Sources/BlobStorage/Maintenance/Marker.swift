@@ -43,20 +43,26 @@ package struct Marker {
   ///
   /// - Parameters:
   ///   - countsRefs: whether to count the versions and their refs; false for a second pass.
-  ///   - archivedCountMax: ignores a key's archived versions beyond this number.
+  ///   - archivedCountMax: ignores archived versions beyond this number of each key that `keep` would change.
   package mutating func markVersions(
     countsRefs: Bool = true, archivedCountMax: Int? = nil, progress: (Int) -> Void = { _ in },
     isLeftOut: (_ key: [UInt8], _ version: Stamp) -> Bool = { _, _ in false }
   ) throws(BlobStorageError) {
+    let holds = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
+      try archivedCountMax == nil ? [] : transaction.keyHolds()
+    }
     // Internal keys last: versions move there from other keys.
     for prefix in [[], InternalKey.prefix] {
       var pages = KeyPages(blobs.catalog, prefix: prefix, countMax: Self.pageCount)
       while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
         var versions: [Version] = []
+        var countMax = archivedCountMax
+        if InternalKey.isInternal(key) { countMax = nil }
+        if countMax != nil, try transaction.hold(on: key, among: holds) != nil { countMax = nil }
         var archivedCount = -1  // the first is the current one
         try transaction.forEachVersion(of: name) { version in
           archivedCount += 1
-          if let archivedCountMax, archivedCount > archivedCountMax { return false }
+          if let countMax, archivedCount > countMax { return false }
           if !isLeftOut(key, version.stamp) { versions.append(Version(version.row)) }
           return true
         }

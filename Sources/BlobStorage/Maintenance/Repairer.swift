@@ -130,7 +130,11 @@ struct Repairer {
     let harmed = lost.union(findings.lazy.compactMap(\.digest))
     for hold in try engine.holds() {
       let needs = try DamageSearch(engine).needs(of: hold.digest) { harmed.contains($0) }
-      if needs.contains(where: { harmed.contains($0.digest) }) { report.unreadableHolds.append(hold.name) }
+      // If only the blob itself is missing, a process may have died before it stored the blob.
+      let isUnreadable = needs.contains {
+        harmed.contains($0.digest) || $0.isDamaged || !$0.isPresent && $0.digest != hold.digest
+      }
+      if isUnreadable { report.unreadableHolds.append(hold.name) }
     }
     // What a later build can read is not lost.
     if acceptsLosses, !report.hasLaterRecords {
