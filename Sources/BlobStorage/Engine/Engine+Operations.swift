@@ -342,8 +342,15 @@ extension Engine {
     return try folder.withReserve { () throws(BlobStorageError) in
       let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in
         var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
+        // The commit may have waited since its caller looked for holds.
+        let isOfUser = keys.contains { !InternalKey.isInternal($0) }
+        let holds = try isOfUser ? commit.transaction.keyHolds() : []
         for key in keys {
           try commit.transaction.check(condition, on: key)
+          if !InternalKey.isInternal(key), let hold = try commit.transaction.hold(on: key, among: holds) {
+            guard count != nil else { throw hold.refusal(of: key) }
+            continue
+          }
           guard let droppedCount = try commit.dropVersions(of: key, keeping: kept) else { continue }
           result.keyCount += 1
           result.droppedVersionCount += droppedCount
