@@ -85,12 +85,16 @@ package final class ChunkSource: Sendable {
 
   /// Reads the copy of a chunk that the catalog knows, and neither another copy nor a cache.
   ///
+  /// - Parameter last: the frame that the call before has read for the same check. It is not read again.
+  /// - Returns: the frame of the chunk; nil for a chunk that is stored alone.
   /// - Throws: `corrupted` when that copy is damaged or missing.
-  package func checkKnownCopy(_ digest: BlobDigest) throws(BlobStorageError) {
+  func checkKnownCopy(_ digest: BlobDigest, after last: FramePlace?) throws(BlobStorageError) -> FramePlace? {
+    var frame: FramePlace?
     let found = try located(digest) { (place) throws(BlobStorageError) -> [UInt8] in
-      try self.read(place, digest, usesKept: false)
+      frame = FramePlace(place.row)
+      return try self.read(place, digest, usesKept: frame != nil && frame == last)
     }
-    guard found == nil else { return }
+    guard found == nil else { return frame }
     throw BlobStorageError(.corrupted, "Chunk \(digest) is missing from the store.", digest: digest)
   }
 
