@@ -305,6 +305,21 @@ extension ReadTransaction {
     }
   }
 
+  /// Where the catalog has the chunk or manifest that a record holds; nil for another record, or if it has none.
+  func place(of content: PackRecord.Content) throws(BlobStorageError) -> Place? {
+    switch content {
+    case .chunk(let chunk): try chunkRow(chunk.digest)?.place
+    case .manifest(let manifest): try manifestRow(manifest.digest)?.place
+    case .ref, .drop, .skipped: nil
+    }
+  }
+
+  /// Where the catalog has a blob: its only chunk, or its manifest; nil if it has neither.
+  func place(ofBlob digest: BlobDigest) throws(BlobStorageError) -> Place? {
+    if let row = try chunkRow(digest) { return row.place }
+    return try manifestRow(digest)?.place
+  }
+
   /// Calls `body` with every chunk after a digest, in the order of digests, until it returns false.
   package func forEachChunk(
     after last: BlobDigest? = nil,

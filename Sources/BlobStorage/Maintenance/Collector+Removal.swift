@@ -263,18 +263,14 @@ extension Collector {
     var isNeeded = false
     try forEachRecord(of: candidate) { (record, place) throws(BlobStorageError) in
       if isNeeded { return }
-      let found: Place?
-      switch record.content {
-      case .chunk(let chunk): found = try transaction.chunkRow(chunk.digest)?.place
-      case .manifest(let manifest): found = try transaction.manifestRow(manifest.digest)?.place
-      case .ref(let ref):
+      if case .ref(let ref) = record.content {
         isNeeded = try transaction.needs(ref, at: place)
-        return
-      case .drop, .skipped: return
+      } else if let found = try transaction.place(of: record.content), found.pack == place.pack,
+        // The offset alone identifies the record, whatever ordinal the catalog has.
+        found.offset == place.offset
+      {
+        isNeeded = marker.marks.contains(found)
       }
-      // The offset alone identifies the record, whatever ordinal the catalog has.
-      guard let found, found.pack == place.pack, found.offset == place.offset else { return }
-      isNeeded = marker.marks.contains(found)
     }
     return isNeeded
   }
@@ -477,13 +473,8 @@ extension Collector {
     func select() throws(BlobStorageError) {
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
         for (record, ordinal) in group {
-          let place: Place? =
-            switch record.content {
-            case .chunk(let chunk): try transaction.chunkRow(chunk.digest)?.place
-            case .manifest(let manifest): try transaction.manifestRow(manifest.digest)?.place
-            case .ref, .drop, .skipped: nil
-            }
-          if let place, place.pack != number { replaced.append((record, ordinal)) }
+          guard let place = try transaction.place(of: record.content), place.pack != number else { continue }
+          replaced.append((record, ordinal))
         }
       }
       group = []

@@ -30,8 +30,7 @@ struct DamageSearch {
   ) throws(BlobStorageError) {
     for hold in try HoldFile(engine.folder).read() {
       let isStored = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        if try transaction.chunkRow(hold.digest) != nil { return true }
-        return try transaction.manifestRow(hold.digest) != nil
+        try transaction.place(ofBlob: hold.digest) != nil
       }
       guard isStored else { continue }
       try body(

@@ -208,7 +208,7 @@ private struct RecordCheck {
       }
       // Garbage may outlive its base, and a pack that is kept has records that another copy has replaced. Neither is
       // damage.
-      if isOnlyBase || keepsDamagedPacks, try !isCurrent(record, digest) { return }
+      if isOnlyBase || keepsDamagedPacks, try !isCurrent(record) { return }
     }
     outcome.findings.append(finding)
   }
@@ -225,15 +225,11 @@ private struct RecordCheck {
   }
 
   /// Whether the catalog's row of the chunk or manifest points at this record.
-  private func isCurrent(_ record: PackRecord, _ digest: BlobDigest) throws(BlobStorageError) -> Bool {
+  private func isCurrent(_ record: PackRecord) throws(BlobStorageError) -> Bool {
     try blobs.catalog.read { (transaction) throws(BlobStorageError) in
-      let place: Place?
-      switch record.content {
-      case .chunk: place = try transaction.chunkRow(digest)?.place
-      case .manifest: place = try transaction.manifestRow(digest)?.place
-      case .ref, .drop, .skipped: return true
+      guard let place = try transaction.place(of: record.content), place.offset == record.offset else {
+        return false
       }
-      guard let place, place.offset == record.offset else { return false }
       return try transaction.packRow(place.pack)?.name == pack
     }
   }
