@@ -365,14 +365,14 @@ package final class ChunkSource: Sendable {
       guard error.code == .corrupted else { throw error }
       // The local copy of that range may be the damaged one. Without a local copy, the pack is damaged.
       guard !row.isSuspect, place.file.dropKept(damagedRange(row)) else {
-        markSuspect(digest, row.place)
+        markSuspect(digest, row)
         throw error
       }
     }
     do throws(BlobStorageError) {
       return try readOnce(place, digest, base, access, verification, usesKept: false)
     } catch {
-      if error.code == .corrupted { markSuspect(digest, row.place) }
+      if error.code == .corrupted { markSuspect(digest, row) }
       throw error
     }
   }
@@ -518,10 +518,12 @@ package final class ChunkSource: Sendable {
   }
 
   /// Marks the chunk as damaged, so that the next put of the same bytes stores it again.
-  private func markSuspect(_ digest: BlobDigest, _ place: Place) {
+  private func markSuspect(_ digest: BlobDigest, _ known: ChunkRow) {
+    // Later reads of the chunk wait for no writer.
+    if known.isSuspect { return }
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in
-        guard let row = try transaction.chunkRow(digest), row.place == place else { return }
+        guard let row = try transaction.chunkRow(digest), row.place == known.place else { return }
         try transaction.setSuspect(digest, row)
       }
     } catch {
