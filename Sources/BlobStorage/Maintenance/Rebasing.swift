@@ -37,8 +37,8 @@ struct Rebasing {
     guard !groups.isEmpty else { return }
     let session = engine.newSession()
     groups: for group in groups {
-      try CancellationFlag.check()
       for (digest, row) in group.dependants {
+        try CancellationFlag.check()
         // An unreadable chunk keeps its base; verify reports it.
         guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue groups }
         let chunk = try engine.planner.encodeAlone(digest, plain.span.bytes)

@@ -486,9 +486,14 @@ package final class ChunkSource: Sendable {
       count = try file.read(into: target, at: offset)
     case .random:
       if file.readIfCached(into: target, at: offset) != nil { return }
-      count =
-        file.isRemote
-        ? try file.read(into: target, at: offset) : try Self.readThroughDispatch(file, offset, into: target)
+      if !file.isRemote,
+        let read = try unlessCorrupted(try Self.readThroughDispatch(file, offset, into: target))
+      {
+        count = read
+      } else {
+        // Also where the medium could not be read: that may succeed the next time, and damage is remembered.
+        count = try file.read(into: target, at: offset)
+      }
     case .cached:
       guard let read = file.readIfCached(into: target, at: offset) else {
         throw BlobStorageError(.notCached, "It has to be read from the medium.")
