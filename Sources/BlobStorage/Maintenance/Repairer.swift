@@ -49,7 +49,7 @@ struct Repairer {
       let isMissing = missing.contains(row.name)
       // Where the records of a pack that can be read begin.
       var whole: Set<Int64> = []
-      var result =
+      var result: PackVerifier.Outcome =
         try isMissing
         ? .missing(row.name)
         : verifier(of: row).run(whole: { records in
