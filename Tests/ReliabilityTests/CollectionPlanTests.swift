@@ -77,6 +77,39 @@ struct CollectionPlanTests {
     }
   }
 
+  @Test("leaves versions that a hold or a state keeps, however few it is told to keep, and a dry run says so")
+  func heldVersions() throws {
+    let lab = try Lab()
+    try lab.session { engine in
+      for number in 0..<3 { try lab.put(engine, [("k", noise(UInt64(number), 400))], archives: true) }
+      let hold = KeyHold(name: "h", prefix: Array("k".utf8))
+      try engine.putInternal(hold.key, .data(Data()), metadata: hold.metadata)
+      // As imports keep replaced versions for states.
+      let replaced = InternalKey.Purpose.replaced.key(Array("x".utf8))
+      for seed in [3, 4] as [UInt64] {
+        let data = noise(seed, 400)
+        let digest = try engine.put("x", .data(data), PutOptions()).version.digest
+        _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+          _ = try commit.append(
+            .ref(
+              RefRecord(
+                key: replaced, version: try commit.stamp(), replaced: .none, digest: digest,
+                byteCount: Int64(data.count), created: 0, metadata: [])))
+        }
+      }
+    }
+    try lab.session { engine in
+      var options = Self.everything
+      options.archivedVersionLimit = 0
+      for isDryRun in [true, false] {
+        options.isDryRun = isDryRun
+        let report = try engine.collectGarbage(options)
+        #expect(report.obstacles == [] && report.deletedChunkCount == 0, "dry run: \(isDryRun)")
+      }
+      #expect(try engine.versions("k").count == 3)
+    }
+  }
+
   @Test("are small packs once there are more than 32 of them", arguments: [32, 33])
   func small(_ count: Int) throws {
     let lab = try Lab()

@@ -263,6 +263,34 @@ struct DamageTests {
     }
   }
 
+  @Test("a read of a range that the medium refuses only once finds no damage")
+  func refusedOnce() throws {
+    let lab = try Lab()
+    let data = noise(1, 900)
+    try lab.session { _ = try $0.put("k", .data(data), PutOptions()) }
+    try lab.session { engine in
+      let blob = try #require(try engine.openBlob("k", nil))
+      defer { blob.close() }
+      // That of the page cache, and the one of the medium.
+      let count = Mutex(2)
+      lab.disk.beforeCalls { (call) throws(BlobStorageError) in
+        guard call.kind == .read, call.detail.contains("/packs/") else { return }
+        let fails = count.withLock { count in
+          count -= 1
+          return count >= 0
+        }
+        if fails { throw .systemCall("read", path: FilePath(call.detail), errno: Errno.ioError.rawValue) }
+      }
+      let read = Data(try blob.read(0..<900))
+      lab.disk.beforeCalls(nil)
+      #expect(read == data)
+      let row = try engine.catalog.read { (view) throws(BlobStorageError) in
+        try view.chunkRow(BlobDigest.of(data))
+      }
+      #expect(row?.isSuspect == false && count.withLock { $0 } < 0)
+    }
+  }
+
   @Test(
     "a part that the medium cannot read costs what lies there, and nothing else", arguments: [true, false])
   func unreadable(keepsCatalog: Bool) throws {

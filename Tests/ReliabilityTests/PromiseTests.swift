@@ -45,6 +45,43 @@ struct PromiseTests {
     try relaxed.close()
   }
 
+  @Test(
+    "that a hold makes, while a retention or a deletion waits that has found no hold",
+    arguments: [false, true])
+  func heldMeanwhile(isDeletion: Bool) throws {
+    let lab = try Lab()
+    try lab.session { engine in
+      for number in 0..<3 { try lab.put(engine, [("k", noise(UInt64(number), 200))], archives: true) }
+    }
+    let process = lab.disk.process()
+    let (engine, other) = (try lab.open(process), try lab.open())
+    let hold = KeyHold(name: "h", prefix: Array("k".utf8))
+    let hasHeld = Mutex(false)
+    lab.disk.beforeCalls { (call) throws(BlobStorageError) in
+      // It begins a pack for the commit.
+      guard call.process == process.number, call.kind.isMutating, call.detail.contains("/packs/") else {
+        return
+      }
+      let isFirst = hasHeld.withLock { hasHeld in
+        defer { hasHeld = true }
+        return !hasHeld
+      }
+      if isFirst { try other.putInternal(hold.key, .data(Data()), metadata: hold.metadata) }
+    }
+    if isDeletion {
+      let error = #expect(throws: BlobStorageError.self) { _ = try engine.delete(["k"], .durable) }
+      #expect(error?.code == .held)
+    } else {
+      let result = try engine.keep(upTo: 0, prefix: "", .durable)
+      #expect(result.droppedVersionCount == 0)
+    }
+    lab.disk.beforeCalls(nil)
+    #expect(hasHeld.withLock { $0 })
+    #expect(try engine.versions("k").count == 3)
+    try engine.close()
+    try other.close()
+  }
+
   @Test("that is kept by storing a manifest anew which another process has not forced to the medium")
   func manifest() throws {
     let data = noise(1, 6_000)

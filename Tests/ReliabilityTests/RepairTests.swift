@@ -191,6 +191,67 @@ struct RepairTests {
     return interruption
   }
 
+  @Test("names holds whose blobs need something of a lost pack")
+  func heldOfLostPack() throws {
+    let lab = try Lab()
+    let long = noise(2, 20_000)
+    try lab.session { try lab.put($0, [("first", long)]) }
+    let lost = try #require(try LostPackTests.names(lab).first)
+    try lab.session { engine in
+      // Its manifest is in another pack.
+      let version = try engine.put("b", .data(long + noise(3, 2_000)), PutOptions()).version
+      #expect(try engine.hold(version.digest, as: "h") != nil)
+      _ = try engine.delete(["first", "b"], .durable)
+    }
+    try lab.disk.remove(LostPackTests.packs.appending(lost))
+    try lab.forgetCatalog()
+    try lab.session { engine in
+      let report = try engine.repair(acceptsLosses: true)
+      #expect(report.unreadableHolds == ["h"])
+    }
+  }
+
+  @Test("and verify report nothing that is dropped and collected while they look", arguments: [false, true])
+  func droppedMeanwhile(isInternal: Bool) throws {
+    let whole = try Lab()
+    let keys = ["1", "2"].map { name in
+      isInternal ? InternalKey.Purpose.attributes.key(Array(name.utf8)) : Array(name.utf8)
+    }
+    try whole.session { engine in
+      for (number, key) in keys.enumerated() {
+        try engine.putInternal(key, .data(noise(UInt64(number), 6_000)))
+      }
+    }
+    let count = Mutex(0)
+    var moment = 0
+    repeat {
+      moment += 1
+      let lab = try whole.copy()
+      let process = lab.disk.process()
+      let (engine, other, now) = (try lab.open(process), try lab.open(), moment)
+      count.withLock { $0 = 0 }
+      lab.disk.beforeCalls { (call) throws(BlobStorageError) in
+        guard call.process == process.number, call.kind == .read, call.detail.contains("/packs/") else {
+          return
+        }
+        let isNow = count.withLock { count in
+          count += 1
+          return count == now
+        }
+        guard isNow else { return }
+        try other.dropInternal(keys)
+        _ = try other.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+      }
+      let report = try engine.verify(.structure)
+      lab.disk.beforeCalls(nil)
+      #expect(report.damaged == [], "collected before read \(moment)")
+      try engine.close()
+      try other.close()
+      guard moment < 100 else { throw Broken("verify reads \(moment) times") }
+    } while count.withLock({ $0 }) >= moment
+    #expect(moment > 2)
+  }
+
   /// Fails if the pack is set aside under the hands of its writer.
   @Test("is refused while another process writes to it, and saves all that is whole once that has ended")
   func besideWriter() throws {

@@ -169,6 +169,58 @@ struct SecondCopyTests {
     }
   }
 
+  /// The blob was marked before, and the collection takes the pack with the only good copy.
+  @Test("is kept when a read points the catalog at it between marking and condemning")
+  func readMeanwhile() throws {
+    let lab = try Lab()
+    let (long, garbage) = (noise(6, 6_000), noise(7, 3_000))
+    try lab.session { engine in
+      _ = try engine.put("long", .data(long), PutOptions())
+      _ = try engine.put("garbage", .data(garbage), PutOptions())
+    }
+    try lab.session { engine in
+      var first: ChunkEntry?
+      try engine.blobs.layout(BlobDigest.of(Array(long)))?.forEachChunk(in: 0..<1, from: engine.chunks) {
+        first = $0.entry
+        return false
+      }
+      let entry = try #require(first)
+      let part = Data(long.prefix(entry.plainByteCount))
+      _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+        try commit.append(
+          .chunk(ChunkRecord(digest: entry.digest, plainByteCount: part.count, codecNumber: 0)),
+          payload: part.bytes)
+      }
+      _ = try engine.put("other", .data(noise(8, 500)), PutOptions())
+      _ = try engine.delete(["garbage"], .durable)
+    }
+    for path in try DamageTests.paths(lab) where try DamageTests.holds(lab, path, key: "other") {
+      // In the payload of the pack's first record, which is the copy that the catalog knows.
+      try DamageTests.change(lab, path) { $0[64 + 100] ^= 1 }
+    }
+    let (collector, reader) = (try lab.open(), try lab.open())
+    let readCount = Mutex(0)
+    let handler: ProgressHandler = { progress in
+      // Marked, and nothing condemned yet.
+      guard progress.phase == "rebasing" else { return }
+      let read = try? reader.data("long", nil)
+      readCount.withLock { $0 += read == long ? 1 : 0 }
+    }
+    let report = try collector.collectGarbage(
+      GarbageCollectionOptions(minimumGarbageShare: 0), progress: handler)
+    #expect(readCount.withLock { $0 } == 1)
+    #expect(report.obstacles == [] && report.compactedPackCount >= 1)
+    try reader.close()
+    try collector.close()
+    for _ in 0..<2 {
+      try lab.session { engine in
+        let read = try engine.data("long", nil)
+        #expect(read == long)
+      }
+      try lab.forgetCatalog()
+    }
+  }
+
   @Test("is what a repair leaves, and verify tells the damage without naming keys")
   func repaired() throws {
     let lab = try Self.store()

@@ -35,6 +35,9 @@ extension ReadTransaction {
     package static let settledPack = Meta(key: "settledPack")
     /// Whether any chunk was found damaged since the catalog was made.
     package static let hasSuspects = Meta(key: "hasSuspects")
+    /// How often a read has pointed the catalog at another copy of a damaged or lost record. That copy can lie in any
+    /// pack, also in one that gc has already marked.
+    static let movedRows = Meta(key: "movedRows")
     /// The last page and the number of rows of the file when it was last copied into full pages.
     package static let fullPages = Meta(key: "fullPages")
     package static let fullRows = Meta(key: "fullRows")
@@ -305,6 +308,21 @@ extension ReadTransaction {
       guard let value = try value(.manifests, key) else { return nil }
       return try ManifestRow(value)
     }
+  }
+
+  /// Where the catalog has the chunk or manifest that a record holds; nil for another record, or if it has none.
+  func place(of content: PackRecord.Content) throws(BlobStorageError) -> Place? {
+    switch content {
+    case .chunk(let chunk): try chunkRow(chunk.digest)?.place
+    case .manifest(let manifest): try manifestRow(manifest.digest)?.place
+    case .ref, .drop, .skipped: nil
+    }
+  }
+
+  /// Where the catalog has a blob: its only chunk, or its manifest; nil if it has neither.
+  func place(ofBlob digest: BlobDigest) throws(BlobStorageError) -> Place? {
+    if let row = try chunkRow(digest) { return row.place }
+    return try manifestRow(digest)?.place
   }
 
   /// Calls `body` with every chunk after a digest, in the order of digests, until it returns false.

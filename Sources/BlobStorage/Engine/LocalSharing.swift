@@ -84,7 +84,7 @@ package struct LocalSharing: Sharing {
     Set(try losses().lostPacks)
   }
 
-  package func distrust(_ pack: UInt32, except whole: [PackRecord]) -> Set<BlobDigest>? { nil }
+  package func distrust(_ pack: UInt32, except whole: Set<Int64>) -> Set<BlobDigest>? { nil }
   package func readAnew(_ pack: PackName) -> Bool { true }
 }
 

@@ -10,7 +10,11 @@ extension Collector {
     _ candidates: [Candidate], _ rows: [(number: UInt32, row: PackRow)]
   ) throws(BlobStorageError) {
     guard !candidates.isEmpty else { return }
-    try engine.folder.withReserve { () throws(BlobStorageError) in try condemn(candidates) }
+    let haveRowsMoved = try engine.folder.withReserve { () throws(BlobStorageError) in
+      try condemn(candidates)
+    }
+    // Such a row may point into a candidate. The blob that needs it was marked before, so it would not be walked again.
+    if haveRowsMoved { marker = Marker(engine.blobs, engine.folder) }
     do throws(BlobStorageError) {
       try awaitCommits()
       let confirmed = try confirm(candidates)
@@ -178,7 +182,40 @@ extension Collector {
         return retired
       }
     }
-    for name in renamed { try Retirement.finish(name, engine: engine) }
+    for name in renamed { try forget(name) }
+  }
+
+  /// Removes the records of a pack whose file has been renamed out of the store from the catalog, and then the file.
+  ///
+  /// On a full disk the records go a few at a time, in the room of the reserve. Without any room, the file goes first:
+  /// it is not part of the store any more.
+  private func forget(_ name: PackName) throws(BlobStorageError) {
+    func remove() throws(BlobStorageError) {
+      try engine.backend.removeRetiredPack(name)
+      // As long as this process has the file open, its space stays taken.
+      engine.packs.forget([name])
+    }
+    guard try engine.catalog.packRow(name) != nil, let file = try engine.backend.openPack(name) else {
+      return try remove()
+    }
+    defer { file.close() }
+    var retraction = PackRetraction(name, catalog: engine.catalog, packs: engine.packs)
+    do throws(BlobStorageError) {
+      try engine.folder.withReserve { () throws(BlobStorageError) in try retraction.run(file) }
+    } catch {
+      if error.isUnreadable {
+        // Which records it has is not known any more: the catalog is made anew without it.
+        file.close()
+        try remove()
+        return try engine.catalog.rebuild(because: nil)
+      }
+      guard error.code == .noSpace else { throw error }
+      return try retraction.run(file) { () throws(BlobStorageError) in
+        file.close()
+        try remove()
+      }
+    }
+    try remove()
   }
 
   /// Retires a pack in the catalog, unless something live still points into it.
@@ -195,13 +232,17 @@ extension Collector {
     }
   }
 
-  private func condemn(_ candidates: [Candidate]) throws(BlobStorageError) {
+  /// Condemns the candidates. From then on no read points the catalog at a record of theirs.
+  ///
+  /// - Returns: whether a read has done so since marking began.
+  private func condemn(_ candidates: [Candidate]) throws(BlobStorageError) -> Bool {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       try checkGeneration()
       for candidate in candidates {
         try transaction.updatePack(candidate.number) { $0.state = .condemned }
       }
       try transaction.bumpEpoch()
+      return try transaction.meta(.movedRows) != movedRowCount
     }
   }
 
@@ -255,18 +296,14 @@ extension Collector {
     var isNeeded = false
     try forEachRecord(of: candidate) { (record, place) throws(BlobStorageError) in
       if isNeeded { return }
-      let found: Place?
-      switch record.content {
-      case .chunk(let chunk): found = try transaction.chunkRow(chunk.digest)?.place
-      case .manifest(let manifest): found = try transaction.manifestRow(manifest.digest)?.place
-      case .ref(let ref):
+      if case .ref(let ref) = record.content {
         isNeeded = try transaction.needs(ref, at: place)
-        return
-      case .drop, .skipped: return
+      } else if let found = try transaction.place(of: record.content), found.pack == place.pack,
+        // The offset alone identifies the record, whatever ordinal the catalog has.
+        found.offset == place.offset
+      {
+        isNeeded = marker.marks.contains(found)
       }
-      // The offset alone identifies the record, whatever ordinal the catalog has.
-      guard let found, found.pack == place.pack, found.offset == place.offset else { return }
-      isNeeded = marker.marks.contains(found)
     }
     return isNeeded
   }
@@ -346,6 +383,10 @@ extension Collector {
     // From now on a copy counts rather than the record that it was copied from.
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       try checkGeneration()
+      // The candidates were examined for where records were before a read of this collection found damage.
+      guard try transaction.meta(.movedRows) == movedRowCount else {
+        throw BlobStorageError(.busy, "Damage was found while garbage was being collected: collect again.")
+      }
       try CatalogBuilder.condemn(names, in: transaction)
     }
     let kept = candidates.indices.filter { candidates[$0].content.keptCount > 0 }
@@ -378,7 +419,7 @@ extension Collector {
     // The pack's writer may have ended since.
     if try unsyncedPack() != nil { try engine.recoverDeadWriters() }
     let names = try engine.backend.packNames()
-    for name in names.retired { try Retirement.finish(name, engine: engine) }
+    for name in names.retired { try forget(name) }
     pardon()
     let live = Set(names.live)
     var lacksFile = false
@@ -465,13 +506,8 @@ extension Collector {
     func select() throws(BlobStorageError) {
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
         for (record, ordinal) in group {
-          let place: Place? =
-            switch record.content {
-            case .chunk(let chunk): try transaction.chunkRow(chunk.digest)?.place
-            case .manifest(let manifest): try transaction.manifestRow(manifest.digest)?.place
-            case .ref, .drop, .skipped: nil
-            }
-          if let place, place.pack != number { replaced.append((record, ordinal)) }
+          guard let place = try transaction.place(of: record.content), place.pack != number else { continue }
+          replaced.append((record, ordinal))
         }
       }
       group = []

@@ -6,9 +6,12 @@ import SystemPackage
 ///
 /// Invariants, in the order of the steps; nothing rests on elapsed time:
 /// 1. One collector runs at a time. Its lock ends with its process.
-/// 2. Only packs that were sealed before marking began can go: a chunk's row may move to any other pack meanwhile, and
-///    marks name places. First the catalog *condemns* the packs to go. From then on no writer relies on their records.
-///    these sees every commit, version or lease that relied on a condemned pack. Later commits see the pack condemned.
+/// 2. Only packs that were sealed before marking began can go: a commit may move a chunk's row to any other pack
+///    meanwhile, and marks name places. First the catalog *condemns* the packs to go. From then on no writer relies on
+///    their records, and no read moves a row into them. If a read has moved a row before, marking begins anew.
+/// 3. It waits until the commits in progress have ended, reads the leases, marks again, and reads the leases again. One
+///    of these sees every commit, version or lease that relied on a condemned pack. Later commits see the pack
+///    condemned.
 /// 4. It copies live records into new packs and syncs those packs and their names before anything goes.
 /// 5. It retires a pack in the catalog only after checking again that no live row points into it. Then it syncs every
 ///    open pack, because rows may point there instead. Then it renames the file, durably. Only then it takes the
@@ -37,6 +40,8 @@ package final class Collector {
   private(set) var generation: String?
   /// Packs that were sealed when marking began.
   private(set) var sealed: Set<UInt32> = []
+  /// How many rows reads had moved when marking began: ``ReadTransaction/Meta/movedRows``.
+  private(set) var movedRowCount: UInt64 = 0
   package var report = GarbageCollectionReport()
   /// Bytes that recompression saved in packs that were copied from and are not removed yet.
   var savedByteCounts: [PackName: Int64] = [:]
@@ -130,7 +135,9 @@ package final class Collector {
   func beginMarking() throws(BlobStorageError) {
     generation = engine.catalog.generation
     // Packs that are sealed later may get rows of chunks that were marked elsewhere: they are not examined.
-    sealed = Set(try engine.catalog.packRows().lazy.filter(\.row.isSealed).map(\.number))
+    (sealed, movedRowCount) = try engine.catalog.read { (view) throws(BlobStorageError) in
+      (Set(try view.packRows().lazy.filter(\.row.isSealed).map(\.number)), try view.meta(.movedRows))
+    }
   }
 
   func mark() throws(BlobStorageError) {

@@ -228,39 +228,3 @@ struct Compaction: ~Copyable {
       pack: pack.description, offset: offset)
   }
 }
-
-/// The last steps of a pack whose file has been renamed out of the store.
-enum Retirement {
-  /// Removes its records from the catalog, and then the file.
-  ///
-  /// On a full disk the records go a few at a time, in the room of the reserve. Without any room, the file goes first:
-  /// it is not part of the store any more.
-  static func finish(_ name: PackName, engine: Engine) throws(BlobStorageError) {
-    func remove() throws(BlobStorageError) {
-      try engine.backend.removeRetiredPack(name)
-      // As long as this process has the file open, its space stays taken.
-      engine.packs.forget([name])
-    }
-    guard try engine.catalog.packRow(name) != nil, let file = try engine.backend.openPack(name) else {
-      return try remove()
-    }
-    defer { file.close() }
-    var retraction = PackRetraction(name, catalog: engine.catalog, packs: engine.packs)
-    do throws(BlobStorageError) {
-      try engine.folder.withReserve { () throws(BlobStorageError) in try retraction.run(file) }
-    } catch {
-      if error.isUnreadable {
-        // Which records it has is not known any more: the catalog is made anew without it.
-        file.close()
-        try remove()
-        return try engine.catalog.rebuild(because: nil)
-      }
-      guard error.code == .noSpace else { throw error }
-      return try retraction.run(file) { () throws(BlobStorageError) in
-        file.close()
-        try remove()
-      }
-    }
-    try remove()
-  }
-}

@@ -30,8 +30,7 @@ struct DamageSearch {
   ) throws(BlobStorageError) {
     for hold in try HoldFile(engine.folder).read() {
       let isStored = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        if try transaction.chunkRow(hold.digest) != nil { return true }
-        return try transaction.manifestRow(hold.digest) != nil
+        try transaction.place(ofBlob: hold.digest) != nil
       }
       guard isStored else { continue }
       try body(
@@ -46,34 +45,42 @@ struct DamageSearch {
     isInteresting: (BlobDigest) -> Bool
   ) throws(BlobStorageError) {
     try forEachHold(body, isInteresting)
-    for version in try engine.internalVersions(includesArchived: true) {
-      try body(
-        Owner(
-          name: InternalKey.description(of: version.key),
-          version: (version.key, BlobVersion.ID(version.stamp))),
-        version.row.digest, try needs(of: version.row.digest, isInteresting))
-    }
     // Versions may share a blob: the results for recent blobs are kept.
     var known: [BlobDigest: [Need]] = [:]
-    try engine.forEachPage(countMax: 500) { (page) throws(BlobStorageError) in
-      for entry in page {
-        for version in try engine.versions(entry.key) {
-          let needs: [Need]
-          if let found = known[version.digest] {
-            needs = found
-          } else {
-            needs = try self.needs(of: version.digest, isInteresting)
-            if known.count > 100_000 { known = [:] }
-            known[version.digest] = needs
+    for prefix in [InternalKey.prefix, []] {
+      var pages = KeyPages(engine.catalog, prefix: prefix, countMax: 500)
+      while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
+        var versions: [(stamp: Stamp, digest: BlobDigest)] = []
+        try transaction.forEachVersion(of: name) { version in
+          versions.append((version.stamp, version.row.digest))
+          return true
+        }
+        return ((key, versions), versions.count)
+      }) {
+        try engine.checkOpen()
+        for (key, versions) in page {
+          for (stamp, digest) in versions {
+            let needs =
+              if let found = known[digest] { found } else { try self.needs(of: digest, isInteresting) }
+            if needs.contains(where: { !$0.isPresent || $0.isDamaged }) {
+              // If the version was dropped and collected since it was listed, nothing is missing.
+              guard try isThere(key, stamp) else { continue }
+            } else {
+              if known.count > 100_000 { known = [:] }
+              known[digest] = needs
+            }
+            try body(
+              Owner(name: InternalKey.shown(key), version: (key, BlobVersion.ID(stamp))), digest, needs)
           }
-          // If the version was dropped and collected since it was listed, nothing is missing.
-          if needs.contains(where: { !$0.isPresent }), try engine.version(entry.key, version.id) == nil {
-            continue
-          }
-          try body(
-            Owner(name: entry.key, version: (Array(entry.key.utf8), version.id)), version.digest, needs)
         }
       }
+    }
+  }
+
+  private func isThere(_ key: [UInt8], _ version: Stamp) throws(BlobStorageError) -> Bool {
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      guard let name = try transaction.nameRow(key) else { return false }
+      return try transaction.versionRow(of: name, version) != nil
     }
   }
 

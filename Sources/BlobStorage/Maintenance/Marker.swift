@@ -43,20 +43,26 @@ package struct Marker {
   ///
   /// - Parameters:
   ///   - countsRefs: whether to count the versions and their refs; false for a second pass.
-  ///   - archivedCountMax: ignores a key's archived versions beyond this number.
+  ///   - archivedCountMax: ignores archived versions beyond this number of each key that `keep` would change.
   package mutating func markVersions(
     countsRefs: Bool = true, archivedCountMax: Int? = nil, progress: (Int) -> Void = { _ in },
     isLeftOut: (_ key: [UInt8], _ version: Stamp) -> Bool = { _, _ in false }
   ) throws(BlobStorageError) {
+    let holds = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
+      try archivedCountMax == nil ? [] : transaction.keyHolds()
+    }
     // Internal keys last: versions move there from other keys.
     for prefix in [[], InternalKey.prefix] {
       var pages = KeyPages(blobs.catalog, prefix: prefix, countMax: Self.pageCount)
       while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
         var versions: [Version] = []
+        var countMax = archivedCountMax
+        if InternalKey.isInternal(key) { countMax = nil }
+        if countMax != nil, try transaction.hold(on: key, among: holds) != nil { countMax = nil }
         var archivedCount = -1  // the first is the current one
         try transaction.forEachVersion(of: name) { version in
           archivedCount += 1
-          if let archivedCountMax, archivedCount > archivedCountMax { return false }
+          if let countMax, archivedCount > countMax { return false }
           if !isLeftOut(key, version.stamp) { versions.append(Version(version.row)) }
           return true
         }
@@ -82,10 +88,7 @@ package struct Marker {
     guard !digests.isEmpty else { return }
     let stored = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
       var stored: [BlobDigest] = []
-      for digest in digests {
-        if try transaction.chunkRow(digest) == nil, try transaction.manifestRow(digest) == nil { continue }
-        stored.append(digest)
-      }
+      for digest in digests where try transaction.place(ofBlob: digest) != nil { stored.append(digest) }
       return stored
     }
     try markBlobs(stored)
@@ -117,13 +120,13 @@ package struct Marker {
 
   /// Marks blobs and everything that they need.
   mutating func markBlobs(_ digests: [BlobDigest]) throws(BlobStorageError) {
-    var others: [(digest: BlobDigest, isThere: Bool)] = []
-    blobCount += try look(up: digests) { others.append(($0, $1)) }
+    let (newCount, others) = try look(up: digests)
+    blobCount += newCount
     var manifests: [BlobDigest] = []
     try blobs.catalog.read { (transaction) throws(BlobStorageError) in
       for (digest, isThere) in others {
         guard let row = try transaction.manifestRow(digest) else {
-          if isThere { distrust(digest) } else { miss(digest) }
+          doubt(digest, isThere: isThere)
           continue
         }
         if marks.insert(row) {
@@ -145,18 +148,16 @@ package struct Marker {
     (missing, baseless, damaged) = known
   }
 
-  private mutating func miss(_ digest: BlobDigest) {
-    if missing.count < Self.obstacleCountMax { missing.insert(digest) }
-  }
-
-  private mutating func distrust(_ digest: BlobDigest) {
-    if damaged.count < Self.obstacleCountMax { damaged.insert(digest) }
+  private mutating func doubt(_ digest: BlobDigest, isThere: Bool) {
+    if isThere {
+      if damaged.count < Self.obstacleCountMax { damaged.insert(digest) }
+    } else if missing.count < Self.obstacleCountMax {
+      missing.insert(digest)
+    }
   }
 
   /// Marks those of the chunks that the store has.
-  mutating func markChunks(_ digests: [BlobDigest]) throws(BlobStorageError) {
-    _ = try look(up: digests) { _, _ in }
-  }
+  mutating func markChunks(_ digests: [BlobDigest]) throws(BlobStorageError) { _ = try look(up: digests) }
 
   /// Marks the lists and chunks of a blob, but not again the chunks of a list that an earlier blob has.
   private mutating func markManifest(_ digest: BlobDigest) throws(BlobStorageError) {
@@ -177,37 +178,28 @@ package struct Marker {
     }
     switch outcome {
     case .whole: break
-    case .missing: miss(digest)
+    case .missing: doubt(digest, isThere: false)
     case .unreadable(let error): if unreadable.count < Self.obstacleCountMax { unreadable.append(error) }
     }
   }
 
   private mutating func markPending() throws(BlobStorageError) {
-    var absent: [BlobDigest] = []
-    var doubtful: [BlobDigest] = []
-    _ = try look(up: pending) { digest, isThere in
-      if isThere {
-        if doubtful.count < Self.obstacleCountMax { doubtful.append(digest) }
-      } else if absent.count < Self.obstacleCountMax {
-        absent.append(digest)
-      }
-    }
-    for digest in absent { miss(digest) }
-    for digest in doubtful { distrust(digest) }
+    for (digest, isThere) in try look(up: pending).doubtful { doubt(digest, isThere: isThere) }
     pending.removeAll(keepingCapacity: true)
   }
 
-  /// Marks those of the chunks that the store has, with their bases. Returns how many were not marked before.
+  /// Marks those of the chunks that the store has, with their bases.
   ///
-  /// - Parameter isDoubtful: called with chunks that the store lacks, and with those that may be damaged.
+  /// - Returns: how many were not marked before, the chunks that the store lacks, and those that may be damaged.
   private mutating func look(
-    up digests: [BlobDigest], isDoubtful: (BlobDigest, _ isThere: Bool) -> Void
-  ) throws(BlobStorageError) -> Int {
+    up digests: [BlobDigest]
+  ) throws(BlobStorageError) -> (newCount: Int, doubtful: [(digest: BlobDigest, isThere: Bool)]) {
     var newCount = 0
+    var doubtful: [(digest: BlobDigest, isThere: Bool)] = []
     var based: [(digest: BlobDigest, row: ChunkRow, base: BlobDigest)] = []
     try forEachRow(digests) { digest, row in
-      guard let row else { return isDoubtful(digest, false) }
-      if row.isSuspect { isDoubtful(digest, true) }
+      guard let row else { return doubtful.append((digest, false)) }
+      if row.isSuspect { doubtful.append((digest, true)) }
       if marks.contains(row.place), !marks.isOnlyBase(row.place) { return }
       if let base = row.base {
         based.append((digest, row, base))
@@ -220,15 +212,15 @@ package struct Marker {
     try forEachRow(based.map(\.base)) { base, baseRow in
       guard let (digest, row, _) = rest.popFirst() else { return }
       if let baseRow {
-        if baseRow.isSuspect { isDoubtful(base, true) }
+        if baseRow.isSuspect { doubtful.append((base, true)) }
         marks.insertBase(baseRow)
       } else {
-        miss(base)
+        doubt(base, isThere: false)
         if baseless.count < Self.obstacleCountMax { baseless.insert(digest) }
       }
       if marks.insert(row) { newCount += 1 }
     }
-    return newCount
+    return (newCount, doubtful)
   }
 
   /// Calls `body` with the row of each chunk in the order of digests; twice if a digest is named twice. All threads

@@ -80,13 +80,14 @@ struct PackContent: Sendable {
   private static func damage(
     of copies: [(digest: BlobDigest, isManifest: Bool)], _ blobs: BlobSource
   ) throws(BlobStorageError) -> BlobStorageError? {
+    var frame: ChunkSource.FramePlace?
     for (digest, isManifest) in copies {
       try CancellationFlag.check()
       do throws(BlobStorageError) {
         if isManifest {
           try blobs.checkKnownCopy(digest)
         } else {
-          try blobs.chunks.checkKnownCopy(digest)
+          frame = try blobs.chunks.checkKnownCopy(digest, after: frame)
         }
       } catch {
         guard error.code == .corrupted else { throw error }

@@ -20,8 +20,8 @@ struct PackVerifier {
     /// Bytes of the records that were examined.
     var recordsByteCount: Int64 = 0
     var findings: [Finding] = []
-    /// Records whose content can be read from either copy; chunks among them match their digests.
-    var whole: [PackRecord] = []
+    /// How many records have content that can be read from either copy; chunks among them match their digests.
+    var wholeCount = 0
     /// Whether the pack has records of a later build, which cannot be copied.
     var hasUnknownRecords = false
 
@@ -36,14 +36,16 @@ struct PackVerifier {
   let row: PackRow
   /// Whether to check only the structure, and no payload.
   var isQuick = false
-  /// Whether to return the records that can be read.
-  var keepsWhole = false
   private(set) var outcome = Outcome()
 
   /// Reads the pack: its structure, and unless it `isQuick` every payload, decoded and hashed on all cores.
   ///
-  /// - Parameter progress: receives the bytes of the pack that are done.
-  consuming func run(progress: (Int64) -> Void = { _ in }) throws(BlobStorageError) -> Outcome {
+  /// - Parameters:
+  ///   - progress: receives the bytes of the pack that are done.
+  ///   - whole: receives the records that ``Outcome/wholeCount`` counts, in order.
+  consuming func run(
+    progress: (Int64) -> Void = { _ in }, whole: ([PackRecord]) -> Void = { _ in }
+  ) throws(BlobStorageError) -> Outcome {
     // Where packs are published, a local copy says nothing about the published pack.
     if !isQuick, row.durableByteCount > 0, try !sharing.readAnew(row.name) {
       find(row.appliedByteCount, "its header or footer differs from what was published")
@@ -51,7 +53,7 @@ struct PackVerifier {
     // gc has removed the pack since the catalog was read, or it is lost.
     guard let file = try blobs.backend.openPack(row.name) else { return try outcomeOfGone() }
     defer { file.close() }
-    do throws(BlobStorageError) { try scan(file, progress) } catch {
+    do throws(BlobStorageError) { try scan(file, progress, whole) } catch {
       if error.code == .packGone { return try outcomeOfGone() }
       guard blobs.backend.isDamage(error) else { throw error }
       outcome.hasUnknownRecords = error.code == .unsupportedFormat
@@ -64,14 +66,16 @@ struct PackVerifier {
     outcome.findings.append(Finding(digest: nil, pack: row.name, offset: offset, reason: reason))
   }
 
-  /// The findings for a pack that disappeared during the read: none if another machine has collected it.
+  /// The findings for a pack that disappeared during the read: none if it was collected. On a full disk, the file of a
+  /// retired pack goes before its row.
   private func outcomeOfGone() throws(BlobStorageError) -> Outcome {
     _ = try sharing.extend()
-    return try blobs.catalog.packRow(row.name) != nil ? .missing(row.name) : Outcome()
+    guard let known = try blobs.catalog.packRow(row.name), known.state != .retired else { return Outcome() }
+    return .missing(row.name)
   }
 
   private mutating func scan(
-    _ file: any File, _ progress: (Int64) -> Void
+    _ file: any File, _ progress: (Int64) -> Void, _ whole: ([PackRecord]) -> Void
   ) throws(BlobStorageError) {
     let scanner = try blobs.packs.scanner(row.name, file)
     var records: [PackRecord] = []
@@ -83,12 +87,12 @@ struct PackVerifier {
       records.append(record)
       memoryByteCount += record.memoryByteCount
       if records.count == Self.recordCountOfGroup || memoryByteCount >= PackRecord.memoryByteCountOfGroup {
-        try read(records, file, progress)
+        try read(records, file, progress, whole)
         records.removeAll(keepingCapacity: true)
         memoryByteCount = 0
       }
     }
-    try read(records, file, progress)
+    try read(records, file, progress, whole)
     for gap in scanned.gaps where gap.lowerBound < row.appliedByteCount || row.isDamaged {
       find(
         gap.lowerBound,
@@ -106,7 +110,7 @@ struct PackVerifier {
 
   /// Reads the payloads of records on all threads.
   private mutating func read(
-    _ records: [PackRecord], _ file: any File, _ progress: (Int64) -> Void
+    _ records: [PackRecord], _ file: any File, _ progress: (Int64) -> Void, _ whole: ([PackRecord]) -> Void
   ) throws(BlobStorageError) {
     if isQuick {
       outcome.chunkCount += records.count { $0.chunk != nil }
@@ -130,15 +134,17 @@ struct PackVerifier {
       transform: { (group) throws(BlobStorageError) in
         var check = check
         for record in group { try check.run(record) }
-        return check.outcome
+        return (check.outcome, check.whole)
       },
-      consume: { (part) in
+      consume: { (pair) in
+        let (part, records) = pair
         outcome.chunkCount += part.chunkCount
         outcome.byteCount += part.byteCount
         outcome.findings += part.findings
-        if keepsWhole { outcome.whole += part.whole }
+        outcome.wholeCount += records.count
         outcome.recordsByteCount += part.recordsByteCount
         progress(outcome.recordsByteCount)
+        whole(records)
       })
   }
 }
@@ -146,6 +152,7 @@ struct PackVerifier {
 /// Checks records of a pack, one after the other.
 private struct RecordCheck {
   private(set) var outcome = PackVerifier.Outcome()
+  private(set) var whole: [PackRecord] = []
   private let file: any File
   private let pack: PackName
   private let chunks: ChunkSource
@@ -177,7 +184,7 @@ private struct RecordCheck {
         outcome.byteCount += Int64(chunk.plainByteCount)
         if hasSuspects { chunks.clearSuspect(chunk.digest, in: pack, offset: record.offset) }
       }
-      outcome.whole.append(record)
+      whole.append(record)
     } catch {
       guard error.code == .corrupted else { throw error }
       try add(error, of: record)
@@ -189,10 +196,10 @@ private struct RecordCheck {
     var finding = PackVerifier.Finding(
       digest: nil, pack: pack, offset: record.offset, reason: error.message, isOnlyBase: isOnlyBase)
     if !isOnlyBase, try isReadable(record) {
-      outcome.whole.append(record)
+      whole.append(record)
       finding.reason += " (its contents can still be read)"
     } else if let digest = record.target?.digest {
-      if isOnlyBase { outcome.whole.append(record) }
+      if isOnlyBase { whole.append(record) }
       // Before `isCurrent`: from now on the catalog may point at another copy.
       if !isOnlyBase, try hasOtherCopy(record, digest) {
         finding.reason += " (another copy can be read)"
@@ -201,7 +208,7 @@ private struct RecordCheck {
       }
       // Garbage may outlive its base, and a pack that is kept has records that another copy has replaced. Neither is
       // damage.
-      if isOnlyBase || keepsDamagedPacks, try !isCurrent(record, digest) { return }
+      if isOnlyBase || keepsDamagedPacks, try !isCurrent(record) { return }
     }
     outcome.findings.append(finding)
   }
@@ -218,15 +225,11 @@ private struct RecordCheck {
   }
 
   /// Whether the catalog's row of the chunk or manifest points at this record.
-  private func isCurrent(_ record: PackRecord, _ digest: BlobDigest) throws(BlobStorageError) -> Bool {
+  private func isCurrent(_ record: PackRecord) throws(BlobStorageError) -> Bool {
     try blobs.catalog.read { (transaction) throws(BlobStorageError) in
-      let place: Place?
-      switch record.content {
-      case .chunk: place = try transaction.chunkRow(digest)?.place
-      case .manifest: place = try transaction.manifestRow(digest)?.place
-      case .ref, .drop, .skipped: return true
+      guard let place = try transaction.place(of: record.content), place.offset == record.offset else {
+        return false
       }
-      guard let place, place.offset == record.offset else { return false }
       return try transaction.packRow(place.pack)?.name == pack
     }
   }

@@ -37,17 +37,19 @@ struct Rebasing {
     guard !groups.isEmpty else { return }
     let session = engine.newSession()
     groups: for group in groups {
-      try CancellationFlag.check()
-      var encoded: [(digest: BlobDigest, chunk: EncodedChunk, plain: [UInt8])] = []
-      for (digest, _) in group.dependants {
+      for (digest, row) in group.dependants {
+        try CancellationFlag.check()
         // An unreadable chunk keeps its base; verify reports it.
         guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue groups }
-        encoded.append((digest, try encodeAlone(digest, plain), plain))
+        let chunk = try engine.planner.encodeAlone(digest, plain.span.bytes)
+        addedByteCount += Int64(chunk.recordByteCount)
+        reencodedChunkCount += 1
+        marks.remove(row)
+        if isDryRun { continue }
+        let payload = chunk.stored ?? plain
+        try session.append(.chunk(chunk.record), payload: payload.span.bytes)
       }
-      for (_, row) in group.dependants { marks.remove(row) }
       marks.remove(group.base)
-      for (_, chunk, plain) in encoded { try append(chunk, plain, to: session) }
-      reencodedChunkCount += encoded.count
     }
     guard !isDryRun else { return }
     try session.rollOver()
@@ -72,18 +74,5 @@ struct Rebasing {
       return true
     }
     return groups.values.filter { $0.savedByteCount < $0.base.recordByteCount }
-  }
-
-  private func encodeAlone(_ digest: BlobDigest, _ plain: [UInt8]) throws(BlobStorageError) -> EncodedChunk {
-    try engine.planner.encodeAlone(digest, plain.span.bytes)
-  }
-
-  private mutating func append(
-    _ chunk: EncodedChunk, _ plain: [UInt8], to session: WriterSession
-  ) throws(BlobStorageError) {
-    addedByteCount += Int64(chunk.recordByteCount)
-    guard !isDryRun else { return }
-    let payload = chunk.stored ?? plain
-    try session.append(.chunk(chunk.record), payload: payload.span.bytes)
   }
 }

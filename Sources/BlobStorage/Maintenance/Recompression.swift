@@ -148,18 +148,11 @@ struct Recompression {
     return (found.sorted { ($1.savedByteCount, $0.name) < ($0.savedByteCount, $1.name) }, damages)
   }
 
-  /// The share that could be saved. Samples again if a chunk could not be read and packs were removed meanwhile,
-  /// because its base may have gone with them.
+  /// The share that could be saved. Samples again if a chunk could not be read, because its base may have gone with a
+  /// pack that was removed meanwhile.
   private func currentSavedShare(_ row: PackRow) throws(BlobStorageError) -> Double {
-    let epoch = try epoch()
-    do throws(BlobStorageError) { return try savedShare(row) } catch {
-      guard error.code == .corrupted, try self.epoch() != epoch else { throw error }
-    }
+    if let share = try unlessCorrupted(try savedShare(row)) { return share }
     return try savedShare(row)
-  }
-
-  private func epoch() throws(BlobStorageError) -> UInt64 {
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.epoch() }
   }
 
   /// Estimates the share of a pack's records that could be saved, from a sample of its chunks.

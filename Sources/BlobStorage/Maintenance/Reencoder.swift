@@ -85,7 +85,7 @@ struct Reencoder: Sendable {
       }
       placed.append(place)
     }
-    placed.sort()
+    placed.sort { $0.key < $1.key }
     var clusters: [Cluster] = []
     var last: Placed?
     for place in placed {
@@ -99,7 +99,7 @@ struct Reencoder: Sendable {
   }
 
   /// A chunk with its place in the order of encoding.
-  private struct Placed: Comparable {
+  private struct Placed {
     let record: PackRecord
     /// Chunks with the same anchor, the offset of a record, and the same part form a cluster.
     private(set) var anchor: Int64
@@ -119,12 +119,7 @@ struct Reencoder: Sendable {
       (anchor, self.part, followed, follows) = (base.anchor, part, base.followed, true)
     }
 
-    private var key: (Int64, Int, Int64, Int, Int64) {
-      (anchor, part, followed, follows ? 1 : 0, record.offset)
-    }
-
-    static func < (one: Placed, other: Placed) -> Bool { one.key < other.key }
-    static func == (one: Placed, other: Placed) -> Bool { one.key == other.key }
+    var key: (Int64, Int, Int64, Int, Int64) { (anchor, part, followed, follows ? 1 : 0, record.offset) }
   }
 
   /// Calls `body` with each group and the records to store instead: nil if these take no fewer bytes. All threads

@@ -46,10 +46,18 @@ struct Repairer {
     for (index, (number, row)) in rows.enumerated() where row.isSealed {
       try CancellationFlag.check()
       progress(WorkProgress(phase: "repairing", doneCount: index, totalCount: rows.count))
-      var result = try missing.contains(row.name) ? .missing(row.name) : verify(row)
+      let isMissing = missing.contains(row.name)
+      // Where the records of a pack that can be read begin.
+      var whole: Set<Int64> = []
+      var result: PackVerifier.Outcome =
+        try isMissing
+        ? .missing(row.name)
+        : verifier(of: row).run(whole: { records in
+          if engine.sharing.keepsDamagedPacks { whole.formUnion(records.lazy.map(\.offset)) }
+        })
       var file: (any File)?
       defer { file?.close() }
-      if Self.isDamaged(row, result), !engine.sharing.keepsDamagedPacks, !missing.contains(row.name) {
+      if Self.isDamaged(row, result), !engine.sharing.keepsDamagedPacks, !isMissing {
         file = try engine.backend.adoptPack(row.name)
         if file == nil {
           // A retired pack may have no file any more: the next collection forgets it.
@@ -60,28 +68,32 @@ struct Repairer {
           continue
         }
         // Its writer may have added records, and closed it, since it was read.
-        result = try verify(row)
+        result = try verifier(of: row).run()
       }
-      findings += result.findings
-      let isDamaged = Self.isDamaged(row, result)
-      if isDamaged, result.hasUnknownRecords {
+      // At the end, because what a later reading finds counts.
+      defer { findings += result.findings }
+      guard Self.isDamaged(row, result) else { continue }
+      if result.hasUnknownRecords {
         report.hasLaterRecords = true
         engine.logger.error(
           "Pack \(row.name) has records of a later build: repair the store with that build.")
-      } else if isDamaged, let distrusted = try engine.sharing.distrust(number, except: result.whole) {
+      } else if let distrusted = try engine.sharing.distrust(number, except: whole) {
         lost.formUnion(distrusted)
-        if acceptsLosses, missing.contains(row.name) {
-          try copy(try knownRecords(of: row.name), of: row.name)
+        if acceptsLosses, isMissing {
+          let known = try knownRecords(of: row.name)
+          if !known.isEmpty { try copy(row.name) { (add) in add(known) } }
         } else if acceptsLosses, row.isDamaged {
-          try copy(result.whole, of: row.name)
+          if result.wholeCount > 0 { _ = try copyWhole(row) }
           replaced.insert(row.name)
         }
-      } else if isDamaged, !missing.contains(row.name) {
+      } else if !isMissing {
         // If neither copy has a record, its key is unknown, unless the catalog had all records.
         if row.hasLostRecords, !vouched.contains(row.name) {
           try engine.backend.census.append([.unreadable(row.name)], durably: true)
         }
-        report.setAside.append(try save(result.whole, row.name))
+        if result.wholeCount > 0 { result = try copyWhole(row) }
+        try engine.packs.forget { $0 == row.name }
+        report.setAside.append(try engine.backend.setAsidePack(row.name))
       }
     }
     // Some missing packs were never read here.
@@ -118,7 +130,11 @@ struct Repairer {
     let harmed = lost.union(findings.lazy.compactMap(\.digest))
     for hold in try engine.holds() {
       let needs = try DamageSearch(engine).needs(of: hold.digest) { harmed.contains($0) }
-      if needs.contains(where: { harmed.contains($0.digest) }) { report.unreadableHolds.append(hold.name) }
+      // If only the blob itself is missing, a process may have died before it stored the blob.
+      let isUnreadable = needs.contains {
+        harmed.contains($0.digest) || $0.isDamaged || !$0.isPresent && $0.digest != hold.digest
+      }
+      if isUnreadable { report.unreadableHolds.append(hold.name) }
     }
     // What a later build can read is not lost.
     if acceptsLosses, !report.hasLaterRecords {
@@ -142,8 +158,8 @@ struct Repairer {
     }
   }
 
-  private func verify(_ row: PackRow) throws(BlobStorageError) -> PackVerifier.Outcome {
-    try PackVerifier(blobs: engine.blobs, sharing: engine.sharing, row: row, keepsWhole: true).run()
+  private func verifier(of row: PackRow) -> PackVerifier {
+    PackVerifier(blobs: engine.blobs, sharing: engine.sharing, row: row)
   }
 
   /// A chunk whose base is damaged in another pack is whole itself: its own pack stays.
@@ -169,19 +185,38 @@ struct Repairer {
     return Set(empty)
   }
 
+  /// Reads a pack once more, and copies what can be read into a new one, which is durable on return. So memory need not
+  /// hold all records of a pack.
+  private func copyWhole(_ row: PackRow) throws(BlobStorageError) -> PackVerifier.Outcome {
+    var result = PackVerifier.Outcome()
+    try copy(row.name) { (add) throws(BlobStorageError) in result = try verifier(of: row).run(whole: add) }
+    return result
+  }
+
   /// Copies records of a pack into a new one, which is durable on return.
-  private func copy(_ whole: [PackRecord], of name: PackName) throws(BlobStorageError) {
-    guard !whole.isEmpty else { return }
+  ///
+  /// - Parameter read: passes the records on.
+  private func copy(
+    _ name: PackName, _ read: (_ add: ([PackRecord]) -> Void) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
     let session = engine.newSession()
     var copies = try Compaction(of: name, engine: engine, to: session, isChecked: true)
-    for record in whole {
-      switch record.content {
-      case .ref(let ref): try copies.copy(.written(.ref(ref)))
-      case .drop(let drop): try copies.copy(.written(.drop(drop)))
-      case .chunk, .manifest: try copies.copy(.copy(record))
-      case .skipped: break
-      }
+    // Kept apart from errors of `read`, which count as damage of the pack.
+    var failure: BlobStorageError?
+    try read { records in
+      guard failure == nil else { return }
+      do throws(BlobStorageError) {
+        for record in records {
+          switch record.content {
+          case .ref(let ref): try copies.copy(.written(.ref(ref)))
+          case .drop(let drop): try copies.copy(.written(.drop(drop)))
+          case .chunk, .manifest: try copies.copy(.copy(record))
+          case .skipped: break
+          }
+        }
+      } catch { failure = error }
     }
+    if let failure { throw failure }
     try copies.finish()
     try session.close()
   }
@@ -201,13 +236,6 @@ struct Repairer {
       return []
     }
     return known
-  }
-
-  /// Copies what can be read of a pack into a new one, and then sets the old one aside. Returns where that is.
-  private func save(_ whole: [PackRecord], _ name: PackName) throws(BlobStorageError) -> String {
-    try copy(whole, of: name)
-    try engine.packs.forget { $0 == name }
-    return try engine.backend.setAsidePack(name)
   }
 }
 

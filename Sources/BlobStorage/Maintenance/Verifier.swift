@@ -181,13 +181,6 @@ struct Verifier {
 
   // MARK: From places to keys
 
-  private func place(ofBlob digest: BlobDigest) throws(BlobStorageError) -> Place? {
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      if let row = try transaction.chunkRow(digest) { return row.place }
-      return try transaction.manifestRow(digest)?.place
-    }
-  }
-
   /// Adds to the report what versions miss, and to each damaged place the keys that need it.
   private func addDamage(_ findings: [Finding], _ report: inout VerificationReport) throws(BlobStorageError) {
     report.blobCount = 0
@@ -202,7 +195,9 @@ struct Verifier {
     var missingBlobs: Set<BlobDigest> = []
     try DamageSearch(engine).forEachVersion { (owner, digest, needs) throws(BlobStorageError) in
       let key = owner.name
-      if let place = try place(ofBlob: digest) {
+      let place = try engine.catalog.read { (view) throws(BlobStorageError) in try view.place(ofBlob: digest)
+      }
+      if let place {
         if blobs.insert(place) { report.blobCount += 1 }
       } else if missingBlobs.insert(digest).inserted {
         report.blobCount += 1

@@ -2,15 +2,18 @@ import Synchronization
 
 /// The chunks of a blob. The lists of a long blob are loaded when they are needed.
 package struct BlobLayout: Sendable {
-  private enum Parts: Sendable {
-    case chunks([ChunkEntry], starts: [Int64])
-    case lists([ListEntry], starts: [Int64])
+  /// The entries of a blob's manifest.
+  package enum Listed: Sendable {
+    case chunks([ChunkEntry])
+    case lists([ListEntry])
   }
 
   package let digest: BlobDigest
   package let byteCount: Int64
   package let chunkCount: Int64
-  private let parts: Parts
+  package let listed: Listed
+  /// Where each listed entry begins.
+  private let starts: [Int64]
   private let loaded = LoadedLists()
 
   /// A chunk and where it begins in its blob.
@@ -19,50 +22,36 @@ package struct BlobLayout: Sendable {
   /// Creates the layout of a blob whose manifest names chunks.
   package init(digest: BlobDigest, chunks: [ChunkEntry]) throws(BlobStorageError) {
     self.digest = digest
+    listed = .chunks(chunks)
     chunkCount = Int64(chunks.count)
-    var starts: [Int64] = []
-    starts.reserveCapacity(chunks.count)
-    var sum: Int64 = 0
-    for chunk in chunks {
-      starts.append(sum)
-      sum += Int64(chunk.plainByteCount)
-    }
-    byteCount = sum
-    parts = .chunks(chunks, starts: starts)
+    (starts, byteCount) = Self.offsets(chunks) { Int64($0.plainByteCount) }
   }
 
   package init(digest: BlobDigest, lists: [ListEntry]) throws(BlobStorageError) {
     self.digest = digest
+    listed = .lists(lists)
+    chunkCount = lists.reduce(0) { $0 + Int64($1.chunkCount) }
+    // Decoding has checked that all spans together are at most 2⁴⁸, and there are at most 2¹⁷ lists.
+    (starts, byteCount) = Self.offsets(lists) { $0.spanByteCount }
+  }
+
+  /// Where entries of these lengths begin, and the sum of the lengths.
+  private static func offsets<Entry>(
+    _ entries: [Entry], _ byteCount: (Entry) -> Int64
+  ) -> (starts: [Int64], sum: Int64) {
     var starts: [Int64] = []
+    starts.reserveCapacity(entries.count)
     var sum: Int64 = 0
-    var count: Int64 = 0
-    for list in lists {
+    for entry in entries {
       starts.append(sum)
-      // Decoding has checked that all spans together are at most 2⁴⁸, and there are at most 2¹⁷ lists.
-      sum += list.spanByteCount
-      count += Int64(list.chunkCount)
+      sum += byteCount(entry)
     }
-    byteCount = sum
-    chunkCount = count
-    parts = .lists(lists, starts: starts)
+    return (starts, sum)
   }
 
   /// The digests of the lists, which are chunks of their own.
   package var listDigests: [BlobDigest] {
-    if case .lists(let lists, _) = parts { lists.map(\.digest) } else { [] }
-  }
-
-  /// The entries of a blob's manifest.
-  package enum Listed {
-    case chunks([ChunkEntry])
-    case lists([ListEntry])
-  }
-
-  package var listed: Listed {
-    switch parts {
-    case .chunks(let chunks, _): .chunks(chunks)
-    case .lists(let lists, _): .lists(lists)
-    }
+    if case .lists(let lists) = listed { lists.map(\.digest) } else { [] }
   }
 
   /// The blob's manifest: the record's meta and its payload.
@@ -90,10 +79,10 @@ package struct BlobLayout: Sendable {
     _ body: (PlacedChunk) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     guard !range.isEmpty else { return }
-    switch parts {
-    case .chunks(let chunks, let starts):
+    switch listed {
+    case .chunks(let chunks):
       _ = try Self.walk(chunks, starts, base: 0, range, body)
-    case .lists(let lists, let starts):
+    case .lists(let lists):
       var index = Self.lastIndex(starts, atMost: range.lowerBound)
       while index < lists.count, starts[index] < range.upperBound {
         let list = try loaded.list(index) { () throws(BlobStorageError) in
@@ -131,13 +120,7 @@ package struct BlobLayout: Sendable {
     let chunks = try bridge(bytes) { (raw) throws(BlobStorageError) in
       try ChunkEntry.list(raw, algorithm: digest.algorithm)
     }
-    var starts: [Int64] = []
-    starts.reserveCapacity(chunks.count)
-    var sum: Int64 = 0
-    for chunk in chunks {
-      starts.append(sum)
-      sum += Int64(chunk.plainByteCount)
-    }
+    let (starts, sum) = Self.offsets(chunks) { Int64($0.plainByteCount) }
     guard sum == list.spanByteCount, chunks.count == list.chunkCount else {
       throw BlobStorageError(
         .corrupted, "A list of blob \(digest) differs from its manifest.", digest: digest)

@@ -147,6 +147,7 @@ package final class BlobSource: Sendable {
         guard try transaction.manifestRow(digest)?.place == place, try transaction.isTrusted(row.place.pack)
         else { return }
         try transaction.setManifestRow(digest, row)
+        _ = try transaction.increment(.movedRows)
       }
     } catch {
       // Reading goes on; the next read finds the copy again.

@@ -41,16 +41,21 @@ extension ChunkSource {
 
   /// The frame that a chunk is a member of.
   struct FramePlace: Equatable, Sendable {
-    fileprivate var pack: UInt32
-    fileprivate var offset: Int64
+    private let pack: UInt32
+    private let offset: Int64
+
+    /// Nil for a chunk that is stored alone.
+    init?(_ row: ChunkRow) {
+      guard let offset = row.frameOffset else { return nil }
+      (pack, self.offset) = (row.place.pack, offset)
+    }
   }
 
   /// The frames of chunks, as of one snapshot; nil for a chunk that is stored alone or missing.
   func framePlaces(of digests: [BlobDigest]) throws(BlobStorageError) -> [FramePlace?] {
     try catalog.read { (view) throws(BlobStorageError) in
       try digests.map { (digest) throws(BlobStorageError) -> FramePlace? in
-        guard let row = try view.chunkRow(digest), let offset = row.frameOffset else { return nil }
-        return FramePlace(pack: row.place.pack, offset: offset)
+        try view.chunkRow(digest).flatMap(FramePlace.init)
       }
     }
   }

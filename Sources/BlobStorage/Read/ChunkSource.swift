@@ -85,12 +85,16 @@ package final class ChunkSource: Sendable {
 
   /// Reads the copy of a chunk that the catalog knows, and neither another copy nor a cache.
   ///
+  /// - Parameter last: the frame that the call before has read for the same check. It is not read again.
+  /// - Returns: the frame of the chunk; nil for a chunk that is stored alone.
   /// - Throws: `corrupted` when that copy is damaged or missing.
-  package func checkKnownCopy(_ digest: BlobDigest) throws(BlobStorageError) {
+  func checkKnownCopy(_ digest: BlobDigest, after last: FramePlace?) throws(BlobStorageError) -> FramePlace? {
+    var frame: FramePlace?
     let found = try located(digest) { (place) throws(BlobStorageError) -> [UInt8] in
-      try self.read(place, digest, usesKept: false)
+      frame = FramePlace(place.row)
+      return try self.read(place, digest, usesKept: frame != nil && frame == last)
     }
-    guard found == nil else { return }
+    guard found == nil else { return frame }
     throw BlobStorageError(.corrupted, "Chunk \(digest) is missing from the store.", digest: digest)
   }
 
@@ -150,12 +154,16 @@ package final class ChunkSource: Sendable {
         guard let row = try transaction.chunkRow(digest), row.place == place,
           let pack = try transaction.pack(copy.pack), pack.row.state == .live, !pack.row.isPoisoned
         else { return }
-        // Chunks that are encoded against this one must be decodable in one hop.
-        if chunk.base != nil, try transaction.isBase(digest) { return }
+        // Chunks that are encoded against this one must be decodable in one hop, and gc may be about to remove a base.
+        if let base = chunk.base {
+          if try transaction.isBase(digest) { return }
+          guard try transaction.baseToShare(base) != nil else { return }
+        }
         let other = ChunkRow(
           place: Place(pack: pack.number, offset: copy.record.offset, ordinal: copy.ordinal), record: chunk,
           storedByteCount: copy.record.storedByteCount, frameOffset: copy.record.frameOffset)
         try transaction.setChunkRow(digest, other, insteadOf: row)
+        _ = try transaction.increment(.movedRows)
       }
     } catch {
       // Reading goes on; the next read finds the copy again.
@@ -357,14 +365,14 @@ package final class ChunkSource: Sendable {
       guard error.code == .corrupted else { throw error }
       // The local copy of that range may be the damaged one. Without a local copy, the pack is damaged.
       guard !row.isSuspect, place.file.dropKept(damagedRange(row)) else {
-        markSuspect(digest, row.place)
+        markSuspect(digest, row)
         throw error
       }
     }
     do throws(BlobStorageError) {
       return try readOnce(place, digest, base, access, verification, usesKept: false)
     } catch {
-      if error.code == .corrupted { markSuspect(digest, row.place) }
+      if error.code == .corrupted { markSuspect(digest, row) }
       throw error
     }
   }
@@ -478,9 +486,14 @@ package final class ChunkSource: Sendable {
       count = try file.read(into: target, at: offset)
     case .random:
       if file.readIfCached(into: target, at: offset) != nil { return }
-      count =
-        file.isRemote
-        ? try file.read(into: target, at: offset) : try Self.readThroughDispatch(file, offset, into: target)
+      if !file.isRemote,
+        let read = try unlessCorrupted(try Self.readThroughDispatch(file, offset, into: target))
+      {
+        count = read
+      } else {
+        // Also where the medium could not be read: that may succeed the next time, and damage is remembered.
+        count = try file.read(into: target, at: offset)
+      }
     case .cached:
       guard let read = file.readIfCached(into: target, at: offset) else {
         throw BlobStorageError(.notCached, "It has to be read from the medium.")
@@ -510,10 +523,12 @@ package final class ChunkSource: Sendable {
   }
 
   /// Marks the chunk as damaged, so that the next put of the same bytes stores it again.
-  private func markSuspect(_ digest: BlobDigest, _ place: Place) {
+  private func markSuspect(_ digest: BlobDigest, _ known: ChunkRow) {
+    // Later reads of the chunk wait for no writer.
+    if known.isSuspect { return }
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in
-        guard let row = try transaction.chunkRow(digest), row.place == place else { return }
+        guard let row = try transaction.chunkRow(digest), row.place == known.place else { return }
         try transaction.setSuspect(digest, row)
       }
     } catch {

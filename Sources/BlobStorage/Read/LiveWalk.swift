@@ -26,13 +26,9 @@ package struct LiveWalk {
   /// Rows that are looked up in one snapshot.
   private static let rowCountOfGroup = 4_096
 
-  private let catalog: Catalog
   private let blobs: BlobSource
 
-  package init(_ blobs: BlobSource) {
-    catalog = blobs.catalog
-    self.blobs = blobs
-  }
+  package init(_ blobs: BlobSource) { self.blobs = blobs }
 
   /// Runs `body` on the blob's layout; returns damage instead of throwing it.
   package func outcome(
@@ -97,7 +93,7 @@ package struct LiveWalk {
       guard !group.isEmpty else { return }
       if sorts { group.sort { $0.digest < $1.digest } }
       defer { group.removeAll(keepingCapacity: true) }
-      let found = try catalog.read { (transaction) throws(BlobStorageError) in
+      let found = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
         var found: [(part: Part, row: ChunkRow?)] = []
         for part in group {
           let row = try transaction.chunkRow(part.digest)

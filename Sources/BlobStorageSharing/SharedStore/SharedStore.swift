@@ -195,18 +195,17 @@ package final class SharedStore: Sharing {
 
   /// Stops relying on the damaged parts of a published pack. No single machine may change or remove such a pack.
   package func distrust(
-    _ pack: UInt32, except whole: [PackRecord]
+    _ pack: UInt32, except whole: Set<Int64>
   ) throws(BlobStorageError) -> Set<BlobDigest>? {
-    let offsets = Set(whole.map(\.offset))
     var chunks: [BlobDigest] = []
     var manifests: [BlobDigest] = []
     try parts.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.forEachChunk { (digest, row) in
-        if row.place.pack == pack, !offsets.contains(row.place.offset) { chunks.append(digest) }
+        if row.place.pack == pack, !whole.contains(row.place.offset) { chunks.append(digest) }
         return true
       }
       try transaction.forEachManifest { (digest, row) in
-        if row.place.pack == pack, !offsets.contains(row.place.offset) { manifests.append(digest) }
+        if row.place.pack == pack, !whole.contains(row.place.offset) { manifests.append(digest) }
         return true
       }
     }
