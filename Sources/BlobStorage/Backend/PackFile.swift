@@ -26,8 +26,12 @@ package final class PackFile: File {
     offset: Int64, byteCount: Int, queue: DispatchQueue,
     completion: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
   ) {
-    file.readThroughDispatch(offset: offset, byteCount: byteCount, queue: queue) { result in
-      completion(result.mapError { $0.ofPack(at: offset) })
+    file.readThroughDispatch(offset: offset, byteCount: byteCount, queue: queue) { [file] result in
+      guard case .failure(let error) = result, error.isOfMedium else { return completion(result) }
+      // What fails once may succeed the next time, as above.
+      file.readThroughDispatch(offset: offset, byteCount: byteCount, queue: queue) { result in
+        completion(result.mapError { $0.ofPack(at: offset) })
+      }
     }
   }
 
