@@ -216,17 +216,12 @@ package struct Leases: Sendable {
     _ file: any File, writer: UInt64, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
     // A slot can be torn if its writer writes it during the read. A slot that stays torn is damage.
-    for attempt in 0..<4 {
-      let byteCount = try file.status().byteCount
-      let slotCount = Int(byteCount) / LeaseSlot.byteCount
-      var bytes: [UInt8]
-      do { bytes = try file.bytes(at: 0, slotCount * LeaseSlot.byteCount, pack: nil) } catch {
-        guard error.code == .corrupted, attempt < 3 else { throw error }
-        continue
-      }
+    for _ in 0..<4 {
+      // Fewer bytes are there if the writer has released its last hold meanwhile.
+      let bytes = try file.bytesThere(at: 0, Int(file.status().byteCount))
       var torn = 0
       bytes.withUnsafeBytes { raw in
-        for slot in 0..<slotCount {
+        for slot in 0..<raw.count / LeaseSlot.byteCount {
           let start = slot * LeaseSlot.byteCount
           let slotBytes = UnsafeRawBufferPointer(rebasing: raw[start..<start + LeaseSlot.byteCount])
           if !add(slotBytes, writer: writer, algorithm: algorithm) { torn += 1 }
