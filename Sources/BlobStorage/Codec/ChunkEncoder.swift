@@ -5,7 +5,7 @@
 package final class ChunkEncoder {
   private lazy var zstd = ZstdEncoder()
   private lazy var zlib = ZlibEncoder()
-  private var output = ScratchBuffer()
+  private var output = GrowingBuffer()
 
   /// Creates no contexts: the first use of each codec does.
   package init() {}
@@ -64,13 +64,20 @@ package final class ChunkEncoder {
     case .none:
       return plain
     case .zstd:
-      output.reserve(ZstdEncoder.storedByteCountMax(of: plain.count))
-      count = try zstd.encode(plain, level: choice.level, base: base, into: output.bytes)
+      count = try zstd.encode(
+        plain, level: choice.level, base: base,
+        into: emptied(ZstdEncoder.storedByteCountMax(of: plain.count)))
     case .zlib:
-      output.reserve(ZlibEncoder.storedByteCountMax(of: plain.count))
-      count = try zlib.encode(plain, level: choice.level, into: output.bytes)
+      count = try zlib.encode(
+        plain, level: choice.level, into: emptied(ZlibEncoder.storedByteCountMax(of: plain.count)))
     }
     return UnsafeRawBufferPointer(rebasing: output.bytes[..<count])
+  }
+
+  /// Makes room for `byteCount` bytes at the start of the output buffer.
+  private func emptied(_ byteCount: Int) -> UnsafeMutableRawBufferPointer {
+    output.removeAll(keepingAtMost: .max)
+    return output.add(byteCount: byteCount)
   }
 
   /// Detects noise without the cost of a full encoding.
@@ -81,9 +88,9 @@ package final class ChunkEncoder {
     case .noise: return true
     case .encode: return false
     case .doubtful:
-      output.reserve(ZstdEncoder.storedByteCountMax(of: plain.count))
       let count = try zstd.encode(
-        plain, level: CompressibilityProbe.trialLevel, base: .none, into: output.bytes)
+        plain, level: CompressibilityProbe.trialLevel, base: .none,
+        into: emptied(ZstdEncoder.storedByteCountMax(of: plain.count)))
       return count >= plain.count
     }
   }
