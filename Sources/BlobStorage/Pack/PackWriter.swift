@@ -237,12 +237,7 @@ package final class PackWriter {
   package func flush() throws(BlobStorageError) {
     try check()
     guard buffer.count > 0 else { return }
-    do {
-      try file.write(buffer.bytes, at: writtenByteCount)
-    } catch {
-      failure = error
-      throw error
-    }
+    try ending { () throws(BlobStorageError) in try file.write(buffer.bytes, at: writtenByteCount) }
     let count = buffer.count
     writtenByteCount += Int64(count)
     shortFlushCount = count <= Self.shortFlushByteCount ? shortFlushCount + 1 : 0
@@ -300,25 +295,13 @@ package final class PackWriter {
     try flush()
     try endBlock()
     // A footer says that everything before it is there, so it must not reach the medium first.
-    do { if synchronizes { try file.synchronize() } } catch {
-      poison(error)
-      throw failure ?? error
-    }
-    do { if filledByteCount > 0 { try file.truncate(to: byteCount) } } catch {
-      failure = error
-      throw error
-    }
+    if synchronizes { try synchronize() }
     let footer = footer()
-    do {
+    try ending { () throws(BlobStorageError) in
+      if filledByteCount > 0 { try file.truncate(to: byteCount) }
       try file.put(footer, at: byteCount)
-    } catch {
-      failure = error
     }
-    if let failure { throw failure }
-    do { if synchronizes { try file.synchronize() } } catch {
-      poison(error)
-      throw failure ?? error
-    }
+    if synchronizes { try synchronize() }
     let length = byteCount + Int64(footer.count)
     if reservedByteCount > length {
       // Best effort: space that stays reserved goes with the pack.
@@ -370,5 +353,20 @@ package final class PackWriter {
 
   private func check() throws(BlobStorageError) {
     if let failure { throw failure }
+  }
+
+  /// Runs `body`, whose failure is the end of writing.
+  private func ending(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {
+    do { try body() } catch {
+      failure = error
+      throw error
+    }
+  }
+
+  private func synchronize() throws(BlobStorageError) {
+    do { try file.synchronize() } catch {
+      poison(error)
+      throw failure ?? error
+    }
   }
 }
