@@ -394,38 +394,3 @@ ssize_t bs_real_path(const char *path, char *text, size_t capacity) {
   free(real);
   return length <= capacity ? (ssize_t)length : -(ssize_t)ENAMETOOLONG;
 }
-
-static ssize_t add_allocated(int directory, const char *path, int depth, int64_t *sum) {
-  int fd = openat(directory, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return errno == ENOENT && depth > 0 ? 0 : -(ssize_t)errno;
-  DIR *stream = fdopendir(fd);
-  if (stream == NULL) {
-    int error = errno;
-    (void)close(fd);
-    return -(ssize_t)error;
-  }
-  ssize_t outcome = 0;
-  while (outcome == 0) {
-    errno = 0;
-    struct dirent *entry = readdir(stream);
-    if (entry == NULL) {
-      outcome = -(ssize_t)errno;
-      break;
-    }
-    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-    struct stat status;
-    if (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0) {
-      if (errno != ENOENT) outcome = -(ssize_t)errno;
-      continue;
-    }
-    *sum += (int64_t)status.st_blocks * 512;
-    if (S_ISDIR(status.st_mode) && depth < 16) outcome = add_allocated(fd, entry->d_name, depth + 1, sum);
-  }
-  (void)closedir(stream);
-  return outcome;
-}
-
-ssize_t bs_allocated_below(int directory, const char *path, int64_t *byte_count) {
-  *byte_count = 0;
-  return add_allocated(directory, path, 0, byte_count);
-}

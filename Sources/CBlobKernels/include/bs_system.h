@@ -72,10 +72,6 @@ ssize_t bs_reserve(int fd, int64_t byte_count);
 // Tells the system that the file will be read from front to back. Advice only: failure is not reported.
 void bs_advise_sequential(int fd);
 
-// Adds up the bytes of the medium that all below a directory takes, at most 16 levels deep. What goes away meanwhile takes
-// nothing.
-ssize_t bs_allocated_below(int directory, const char *path, int64_t *byte_count);
-
 // How many bytes the file system that a path lies on still has room for.
 ssize_t bs_available_at(const char *path, int64_t *byte_count);
 
