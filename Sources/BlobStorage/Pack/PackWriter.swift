@@ -82,10 +82,11 @@ package final class PackWriter {
       add(entry, entry.blob.flatMap { targets.last($0) }, syncedByteCount)
       return try endRecord(CollectionOfOne(entry), continues: continues, syncedByteCount).head
     }
-    let record = PackRecord(content, offset: byteCount, payloadByteCount: payload.byteCount)
-    let memory = buffer.add(byteCount: record.byteCount)
-    let header = record.encode(payload, in: name, into: memory)
-    list(header, UnsafeRawBufferPointer(rebasing: memory[header.byteCount...].prefix(header.metaByteCount)))
+    guard let header = content.header(payloadByteCount: payload.byteCount) else {
+      preconditionFailure("only a chunk or a manifest is left")
+    }
+    put(header, payload) { content.encodeMeta(into: &$0) }
+    let record = PackRecord(content, offset: byteCount, header: header)
     if let target = record.target { targets.append(target) }
     try endAppending(record.byteCount, 1)
     return record
@@ -98,12 +99,17 @@ package final class PackWriter {
     try check()
     let header = frame.header(payloadByteCount: payload.byteCount)
     let members = frame.records(at: byteCount, payloadByteCount: payload.byteCount)
-    let memory = buffer.add(byteCount: header.recordByteCount)
-    header.encode(payload, in: name, offset: byteCount, into: memory) { frame.encodeMeta(into: &$0) }
-    list(header, UnsafeRawBufferPointer(rebasing: memory[header.byteCount...].prefix(header.metaByteCount)))
+    put(header, payload) { frame.encodeMeta(into: &$0) }
     for case let target? in members.lazy.map(\.target) { targets.append(target) }
     try endAppending(header.recordByteCount, members.count)
     return members
+  }
+
+  /// Adds a record that is no commit record to the buffer and to the footer.
+  private func put(_ header: RecordHeader, _ payload: RawSpan, meta: (inout ByteFiller) -> Void) {
+    let memory = buffer.add(byteCount: header.recordByteCount)
+    header.encode(payload, in: name, offset: byteCount, into: memory, meta: meta)
+    list(header, UnsafeRawBufferPointer(rebasing: memory[header.byteCount...].prefix(header.metaByteCount)))
   }
 
   /// Appends the refs and drops of a commit, and ends it. They become one record, or several if they are long. A
