@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +78,13 @@ ssize_t bs_close(int fd) { return result(close(fd)); }
 
 ssize_t bs_duplicate(int fd) { return result(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
 
-ssize_t bs_read(int fd, void *bytes, size_t count) { return result(read(fd, bytes, count)); }
+ssize_t bs_read(int fd, void *bytes, size_t count) {
+  ssize_t outcome = result(read(fd, bytes, count));
+  if (outcome != -EAGAIN) return outcome;
+  struct pollfd readable = {.fd = fd, .events = POLLIN};
+  outcome = result(poll(&readable, 1, -1));
+  return outcome < 0 ? outcome : -EINTR;
+}
 
 ssize_t bs_read_at(int fd, void *bytes, size_t count, int64_t offset) {
   return result(pread(fd, bytes, count, offset));

@@ -48,6 +48,7 @@ ssize_t bs_close(int fd);
 // A duplicate that is closed on exec. It shares the open file description, and with it any flock.
 ssize_t bs_duplicate(int fd);
 
+// Of a descriptor that does not block, it waits until there is something to read, and returns -EINTR.
 ssize_t bs_read(int fd, void *bytes, size_t count);
 ssize_t bs_read_at(int fd, void *bytes, size_t count, int64_t offset);
 // Reads what is in the page cache and never waits for the medium; -ENOTSUP where the system has no such call.
