@@ -33,20 +33,21 @@ package final class ChunkEncoder {
   ///
   /// - Parameters:
   ///   - plain: At most ``BlobLimits/chunkByteCountMax`` bytes.
-  ///   - base: Only for a codec that takes one. A chunk with a base is not probed: even a near-copy of noise shrinks.
+  ///   - base: The plain bytes of a similar chunk, only for a codec that takes them. A chunk with a base is not probed:
+  ///     even a near-copy of noise shrinks.
   ///   - hint: What the beginning of its blob suggests about the chunk.
   /// - Throws: `io` if a codec cannot allocate memory, and the errors of `body`.
   package func withEncoded<Result>(
-    _ plain: RawSpan, by choice: CodecChoice, base: EncodingBase = .none,
+    _ plain: RawSpan, by choice: CodecChoice, base: [UInt8]? = nil,
     hint: CompressibilityHint = .unknown,
     _ body: (CodecKind, UnsafeRawBufferPointer) throws(BlobStorageError) -> Result
   ) throws(BlobStorageError) -> Result {
     precondition(
       plain.byteCount <= BlobLimits.chunkByteCountMax, "a chunk has at most chunkByteCountMax bytes")
-    precondition(base.isNone || choice.kind.takesBase, "this codec takes no base")
+    precondition(base == nil || choice.kind.takesBase, "this codec takes no base")
     return try plain.withUnsafeBytes { (plain) throws(BlobStorageError) in
       guard choice.kind != .none, plain.count >= Self.plainByteCountMin else { return try body(.none, plain) }
-      if base.isNone, try isNoise(plain, hint: hint) { return try body(.none, plain) }
+      if base == nil, try isNoise(plain, hint: hint) { return try body(.none, plain) }
 
       let stored = try encode(plain, by: choice, base: base)
       guard Self.pays(plainByteCount: plain.count, storedByteCount: stored.count) else {
@@ -57,7 +58,7 @@ package final class ChunkEncoder {
   }
 
   private func encode(
-    _ plain: UnsafeRawBufferPointer, by choice: CodecChoice, base: EncodingBase
+    _ plain: UnsafeRawBufferPointer, by choice: CodecChoice, base: [UInt8]?
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
     let count: Int
     switch choice.kind {
@@ -89,7 +90,7 @@ package final class ChunkEncoder {
     case .encode: return false
     case .doubtful:
       let count = try zstd.encode(
-        plain, level: CompressibilityProbe.trialLevel, base: .none,
+        plain, level: CompressibilityProbe.trialLevel, base: nil,
         into: emptied(ZstdEncoder.storedByteCountMax(of: plain.count)))
       return count >= plain.count
     }
