@@ -19,6 +19,15 @@
 
 #if defined(__APPLE__)
 #define LINK_FOLDER "/dev/fd"
+// This system has the calls of Linux with more parameters: a position, and options.
+#define flistxattr(fd, names, capacity) flistxattr(fd, names, capacity, 0)
+#define fgetxattr(fd, name, value, capacity) fgetxattr(fd, name, value, capacity, 0, 0)
+#define fsetxattr(fd, name, value, count, options) fsetxattr(fd, name, value, count, 0, options)
+#define fremovexattr(fd, name) fremovexattr(fd, name, 0)
+#define llistxattr(path, names, capacity) listxattr(path, names, capacity, XATTR_NOFOLLOW)
+#define lgetxattr(path, name, value, capacity) getxattr(path, name, value, capacity, 0, XATTR_NOFOLLOW)
+#define lsetxattr(path, name, value, count, options) setxattr(path, name, value, count, 0, XATTR_NOFOLLOW)
+#define lremovexattr(path, name) removexattr(path, name, XATTR_NOFOLLOW)
 #else
 #define LINK_FOLDER "/proc/self/fd"
 #endif
@@ -28,36 +37,18 @@ static ssize_t result(ssize_t value) { return value < 0 ? -(ssize_t)errno : valu
 int bs_is_root(void) { return geteuid() == 0; }
 
 ssize_t bs_list_attributes(int fd, char *names, size_t capacity) {
-#if defined(__APPLE__)
-  return result(flistxattr(fd, names, capacity, 0));
-#else
   return result(flistxattr(fd, names, capacity));
-#endif
 }
 
 ssize_t bs_get_attribute(int fd, const char *name, void *value, size_t capacity) {
-#if defined(__APPLE__)
-  return result(fgetxattr(fd, name, value, capacity, 0, 0));
-#else
   return result(fgetxattr(fd, name, value, capacity));
-#endif
 }
 
 ssize_t bs_set_attribute(int fd, const char *name, const void *value, size_t count) {
-#if defined(__APPLE__)
-  return result(fsetxattr(fd, name, value, count, 0, 0));
-#else
   return result(fsetxattr(fd, name, value, count, 0));
-#endif
 }
 
-ssize_t bs_remove_attribute(int fd, const char *name) {
-#if defined(__APPLE__)
-  return result(fremovexattr(fd, name, 0));
-#else
-  return result(fremovexattr(fd, name));
-#endif
-}
+ssize_t bs_remove_attribute(int fd, const char *name) { return result(fremovexattr(fd, name)); }
 
 // The calls for links take a path. It leads through the open folder, so that it stays there whatever is renamed meanwhile.
 enum { LINK_PATH_CAPACITY = 4096 + 64 };
@@ -73,47 +64,27 @@ static const char *link_path(int directory, const char *name, char *path) {
 ssize_t bs_list_link_attributes_at(int directory, const char *name, char *names, size_t capacity) {
   char memory[LINK_PATH_CAPACITY];
   const char *path = link_path(directory, name, memory);
-  if (!path) return -ENAMETOOLONG;
-#if defined(__APPLE__)
-  return result(listxattr(path, names, capacity, XATTR_NOFOLLOW));
-#else
-  return result(llistxattr(path, names, capacity));
-#endif
+  return path ? result(llistxattr(path, names, capacity)) : -ENAMETOOLONG;
 }
 
 ssize_t bs_get_link_attribute_at(
   int directory, const char *name, const char *attribute, void *value, size_t capacity) {
   char memory[LINK_PATH_CAPACITY];
   const char *path = link_path(directory, name, memory);
-  if (!path) return -ENAMETOOLONG;
-#if defined(__APPLE__)
-  return result(getxattr(path, attribute, value, capacity, 0, XATTR_NOFOLLOW));
-#else
-  return result(lgetxattr(path, attribute, value, capacity));
-#endif
+  return path ? result(lgetxattr(path, attribute, value, capacity)) : -ENAMETOOLONG;
 }
 
 ssize_t bs_set_link_attribute_at(
   int directory, const char *name, const char *attribute, const void *value, size_t count) {
   char memory[LINK_PATH_CAPACITY];
   const char *path = link_path(directory, name, memory);
-  if (!path) return -ENAMETOOLONG;
-#if defined(__APPLE__)
-  return result(setxattr(path, attribute, value, count, 0, XATTR_NOFOLLOW));
-#else
-  return result(lsetxattr(path, attribute, value, count, 0));
-#endif
+  return path ? result(lsetxattr(path, attribute, value, count, 0)) : -ENAMETOOLONG;
 }
 
 ssize_t bs_remove_link_attribute_at(int directory, const char *name, const char *attribute) {
   char memory[LINK_PATH_CAPACITY];
   const char *path = link_path(directory, name, memory);
-  if (!path) return -ENAMETOOLONG;
-#if defined(__APPLE__)
-  return result(removexattr(path, attribute, XATTR_NOFOLLOW));
-#else
-  return result(lremovexattr(path, attribute));
-#endif
+  return path ? result(lremovexattr(path, attribute)) : -ENAMETOOLONG;
 }
 
 ssize_t bs_set_owner(int fd, uint32_t user, uint32_t group) { return result(fchown(fd, user, group)); }
@@ -148,46 +119,44 @@ static ssize_t copy(const char *name, char *text, size_t capacity) {
   return (ssize_t)length;
 }
 
-enum { RECORD_CAPACITY = 65536 };
+// Finds a record of a user or group in as much memory as it takes: that of a group has all its members.
+#define LOOK_UP(call)                                                                     \
+  char *memory = NULL;                                                                    \
+  int failure = ERANGE;                                                                   \
+  for (size_t capacity = 1 << 16; failure == ERANGE && capacity <= 1 << 24; capacity *= 4) { \
+    free(memory);                                                                         \
+    memory = malloc(capacity);                                                            \
+    failure = memory ? (call) : ENOMEM;                                                   \
+  }
 
-ssize_t bs_user_name(uint32_t user, char *text, size_t capacity) {
+ssize_t bs_user_name(uint32_t user, char *text, size_t byte_count_max) {
   struct passwd record, *found = NULL;
-  char *memory = malloc(RECORD_CAPACITY);
-  if (!memory) return -ENOMEM;
-  int failure = getpwuid_r(user, &record, memory, RECORD_CAPACITY, &found);
-  ssize_t outcome = failure ? -failure : found ? copy(record.pw_name, text, capacity) : 0;
+  LOOK_UP(getpwuid_r(user, &record, memory, capacity, &found));
+  ssize_t outcome = failure ? -failure : found ? copy(record.pw_name, text, byte_count_max) : 0;
   free(memory);
   return outcome;
 }
 
-ssize_t bs_group_name(uint32_t group, char *text, size_t capacity) {
+ssize_t bs_group_name(uint32_t group, char *text, size_t byte_count_max) {
   struct group record, *found = NULL;
-  char *memory = malloc(RECORD_CAPACITY);
-  if (!memory) return -ENOMEM;
-  int failure = getgrgid_r(group, &record, memory, RECORD_CAPACITY, &found);
-  ssize_t outcome = failure ? -failure : found ? copy(record.gr_name, text, capacity) : 0;
+  LOOK_UP(getgrgid_r(group, &record, memory, capacity, &found));
+  ssize_t outcome = failure ? -failure : found ? copy(record.gr_name, text, byte_count_max) : 0;
   free(memory);
   return outcome;
 }
 
 ssize_t bs_user_number(const char *name, uint32_t *user) {
   struct passwd record, *found = NULL;
-  char *memory = malloc(RECORD_CAPACITY);
-  if (!memory) return -ENOMEM;
-  int failure = getpwnam_r(name, &record, memory, RECORD_CAPACITY, &found);
+  LOOK_UP(getpwnam_r(name, &record, memory, capacity, &found));
   if (found) *user = record.pw_uid;
-  ssize_t outcome = failure ? -failure : found != NULL;
   free(memory);
-  return outcome;
+  return failure ? -failure : found != NULL;
 }
 
 ssize_t bs_group_number(const char *name, uint32_t *group) {
   struct group record, *found = NULL;
-  char *memory = malloc(RECORD_CAPACITY);
-  if (!memory) return -ENOMEM;
-  int failure = getgrnam_r(name, &record, memory, RECORD_CAPACITY, &found);
+  LOOK_UP(getgrnam_r(name, &record, memory, capacity, &found));
   if (found) *group = record.gr_gid;
-  ssize_t outcome = failure ? -failure : found != NULL;
   free(memory);
-  return outcome;
+  return failure ? -failure : found != NULL;
 }

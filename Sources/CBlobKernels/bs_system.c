@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,8 @@
 #include <sys/mount.h>
 #include <sys/param.h>
 #include <sys/sysctl.h>
+#define st_mtim st_mtimespec
+#define st_ctim st_ctimespec
 #elif defined(__linux__)
 #include <sys/syscall.h>
 #endif
@@ -75,7 +78,13 @@ ssize_t bs_close(int fd) { return result(close(fd)); }
 
 ssize_t bs_duplicate(int fd) { return result(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
 
-ssize_t bs_read(int fd, void *bytes, size_t count) { return result(read(fd, bytes, count)); }
+ssize_t bs_read(int fd, void *bytes, size_t count) {
+  ssize_t outcome = result(read(fd, bytes, count));
+  if (outcome != -EAGAIN) return outcome;
+  struct pollfd readable = {.fd = fd, .events = POLLIN};
+  outcome = result(poll(&readable, 1, -1));
+  return outcome < 0 ? outcome : -EINTR;
+}
 
 ssize_t bs_read_at(int fd, void *bytes, size_t count, int64_t offset) {
   return result(pread(fd, bytes, count, offset));
@@ -106,36 +115,34 @@ static ssize_t full_sync(int fd) {
   if (errno != ENOTSUP && errno != EINVAL && errno != ENOTTY) return -(ssize_t)errno;
   return result(fsync(fd));
 }
-#endif
 
-ssize_t bs_sync_data(int fd) {
-#if defined(__APPLE__)
-  return full_sync(fd);
-#else
-  return result(fdatasync(fd));
-#endif
-}
+ssize_t bs_sync_data(int fd) { return full_sync(fd); }
 
-ssize_t bs_sync_all(int fd) {
-#if defined(__APPLE__)
-  return full_sync(fd);
+ssize_t bs_sync_all(int fd) { return full_sync(fd); }
 #else
-  return result(fsync(fd));
+ssize_t bs_sync_data(int fd) { return result(fdatasync(fd)); }
+
+ssize_t bs_sync_all(int fd) { return result(fsync(fd)); }
 #endif
-}
 
 ssize_t bs_truncate(int fd, int64_t byte_count) { return result(ftruncate(fd, byte_count)); }
+
+#if defined(__APPLE__)
+// Reserves blocks for what the first byte_count bytes do not have yet; -1 and errno on failure.
+static int preallocate(int fd, int64_t byte_count, struct stat *status) {
+  if (fstat(fd, status) < 0) return -1;
+  int64_t reserved = (int64_t)status->st_blocks * 512;
+  if (byte_count <= reserved) return 0;
+  fstore_t store = {
+    .fst_flags = F_ALLOCATEALL, .fst_posmode = F_PEOFPOSMODE, .fst_length = byte_count - reserved};
+  return fcntl(fd, F_PREALLOCATE, &store) < 0 ? -1 : 0;
+}
+#endif
 
 ssize_t bs_allocate(int fd, int64_t byte_count) {
 #if defined(__APPLE__)
   struct stat status;
-  if (fstat(fd, &status) < 0) return -(ssize_t)errno;
-  int64_t reserved = (int64_t)status.st_blocks * 512;
-  if (byte_count > reserved) {
-    fstore_t store = {
-      .fst_flags = F_ALLOCATEALL, .fst_posmode = F_PEOFPOSMODE, .fst_length = byte_count - reserved};
-    if (fcntl(fd, F_PREALLOCATE, &store) < 0) return -(ssize_t)errno;
-  }
+  if (preallocate(fd, byte_count, &status) < 0) return -(ssize_t)errno;
   return byte_count > status.st_size ? result(ftruncate(fd, byte_count)) : 0;
 #else
   // Where the file system cannot reserve, the C library writes a byte into every block instead.
@@ -155,12 +162,7 @@ void bs_begin_writeback(int fd, int64_t offset, int64_t byte_count) {
 ssize_t bs_reserve(int fd, int64_t byte_count) {
 #if defined(__APPLE__)
   struct stat status;
-  if (fstat(fd, &status) < 0) return -(ssize_t)errno;
-  int64_t reserved = (int64_t)status.st_blocks * 512;
-  if (byte_count <= reserved) return 0;
-  fstore_t store = {
-    .fst_flags = F_ALLOCATEALL, .fst_posmode = F_PEOFPOSMODE, .fst_length = byte_count - reserved};
-  if (fcntl(fd, F_PREALLOCATE, &store) == 0) return 0;
+  if (preallocate(fd, byte_count, &status) == 0) return 0;
 #elif defined(FALLOC_FL_KEEP_SIZE)
   if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)byte_count) == 0) return 0;
 #else
@@ -187,17 +189,10 @@ static void fill(const struct stat *from, bs_status *to) {
   to->link_count = (uint64_t)from->st_nlink;
   to->byte_count = (int64_t)from->st_size;
   to->allocated_byte_count = (int64_t)from->st_blocks * 512;
-#if defined(__APPLE__)
-  to->modified_seconds = (int64_t)from->st_mtimespec.tv_sec;
-  to->modified_nanoseconds = (int32_t)from->st_mtimespec.tv_nsec;
-  to->changed_seconds = (int64_t)from->st_ctimespec.tv_sec;
-  to->changed_nanoseconds = (int32_t)from->st_ctimespec.tv_nsec;
-#else
   to->modified_seconds = (int64_t)from->st_mtim.tv_sec;
   to->modified_nanoseconds = (int32_t)from->st_mtim.tv_nsec;
   to->changed_seconds = (int64_t)from->st_ctim.tv_sec;
   to->changed_nanoseconds = (int32_t)from->st_ctim.tv_nsec;
-#endif
   to->kind = S_ISREG(from->st_mode)   ? BS_KIND_REGULAR
              : S_ISDIR(from->st_mode) ? BS_KIND_DIRECTORY
              : S_ISLNK(from->st_mode) ? BS_KIND_SYMBOLIC_LINK
@@ -393,39 +388,4 @@ ssize_t bs_real_path(const char *path, char *text, size_t capacity) {
   if (length <= capacity) memcpy(text, real, length);
   free(real);
   return length <= capacity ? (ssize_t)length : -(ssize_t)ENAMETOOLONG;
-}
-
-static ssize_t add_allocated(int directory, const char *path, int depth, int64_t *sum) {
-  int fd = openat(directory, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return errno == ENOENT && depth > 0 ? 0 : -(ssize_t)errno;
-  DIR *stream = fdopendir(fd);
-  if (stream == NULL) {
-    int error = errno;
-    (void)close(fd);
-    return -(ssize_t)error;
-  }
-  ssize_t outcome = 0;
-  while (outcome == 0) {
-    errno = 0;
-    struct dirent *entry = readdir(stream);
-    if (entry == NULL) {
-      outcome = -(ssize_t)errno;
-      break;
-    }
-    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-    struct stat status;
-    if (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0) {
-      if (errno != ENOENT) outcome = -(ssize_t)errno;
-      continue;
-    }
-    *sum += (int64_t)status.st_blocks * 512;
-    if (S_ISDIR(status.st_mode) && depth < 16) outcome = add_allocated(fd, entry->d_name, depth + 1, sum);
-  }
-  (void)closedir(stream);
-  return outcome;
-}
-
-ssize_t bs_allocated_below(int directory, const char *path, int64_t *byte_count) {
-  *byte_count = 0;
-  return add_allocated(directory, path, 0, byte_count);
 }

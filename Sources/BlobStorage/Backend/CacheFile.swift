@@ -11,8 +11,9 @@ package struct CacheFile: Hashable {
   ///
   /// - Throws: `corrupted` for a damaged file.
   package static func read(_ folder: StoreFolder) throws(BlobStorageError) -> CacheFile? {
-    guard let status = try folder.files.status(of: folder.cache), status.kind == .regular else { return nil }
-    let file = try folder.files.open(folder.cache, .read)
+    guard try folder.files.status(of: folder.cache)?.kind == .regular,
+      let file = try folder.files.openIfThere(folder.cache, .read)
+    else { return nil }
     defer { file.close() }
     let bytes = try file.bytes(at: 0, Int(min(file.status().byteCount, byteCountMax)), pack: nil)
     guard let read = CacheFile(text: String(decoding: bytes, as: UTF8.self)) else {

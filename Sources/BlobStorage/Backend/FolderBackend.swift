@@ -52,8 +52,7 @@ package struct FolderBackend: Backend {
   }
 
   package func createPack(_ name: PackName, header: [UInt8]) throws(BlobStorageError) -> any File {
-    let isThere = try files.status(of: path(name, "pack")) != nil
-    let isRetired = try files.status(of: path(name, "gone")) != nil
+    let (isThere, isRetired) = (try has(name, "pack"), try has(name, "gone"))
     guard !isThere && !isRetired || weaknesses.contains(.reusesPackNames) else {
       throw BlobStorageError(
         .io, "Pack \(name) exists already: names of packs are never reused.", pack: name.description)
@@ -90,7 +89,7 @@ package struct FolderBackend: Backend {
     guard let file = try open(path(name, "pack"), .readWrite) else { return nil }
     // Another process may have retired it between opening and locking. Then the file has another name.
     let isLocked = try file.lock(.exclusive, wait: false) || weaknesses.contains(.recoversWithoutLock)
-    guard isLocked, try files.status(of: path(name, "pack")) != nil else {
+    guard isLocked, try has(name, "pack") else {
       file.close()
       return nil
     }
@@ -171,26 +170,19 @@ package struct FolderBackend: Backend {
     // A copy beside the pack itself keeps its name. Of two copies, one is renamed.
     var found: Set<PackName> = []
     for (name, owner) in owners.sorted(by: { $0.key < $1.key }) where !found.contains(owner) {
-      if owners[owner] == nil {
-        let isThere = try files.status(of: path(owner, "pack")) != nil
-        if isThere { continue }
-      }
+      if owners[owner] == nil, try has(owner, "pack") { continue }
       try files.rename(path(name, "pack"), to: path(owner, "found"))
       found.insert(owner)
     }
     for owner in try files.listFiles(folder).compactMap({ PackName(fileName: $0, ending: "found") }) {
-      let isThere = try files.status(of: path(owner, "pack")) != nil
-      guard !isThere else { continue }
+      if try has(owner, "pack") { continue }
       try files.rename(path(owner, "found"), to: path(owner, "pack"))
       found.insert(owner)
     }
     if !found.isEmpty { try files.syncDirectory(folder) }
     let left = Set(owners.keys).subtracting(found)
     var unused: Set<PackName> = []
-    for name in left {
-      let isThere = try files.status(of: path(name, "pack")) != nil
-      if !isThere { unused.insert(name) }
-    }
+    for name in left where try !has(name, "pack") { unused.insert(name) }
     return (found, unused)
   }
 
@@ -199,9 +191,7 @@ package struct FolderBackend: Backend {
     do throws(BlobStorageError) {
       guard let file = try open(path(name, "pack"), .read) else { return nil }
       defer { file.close() }
-      let bytes = try [UInt8](filling: PackHeader.byteCount) { (target) throws(BlobStorageError) in
-        try file.read(into: target, at: 0)
-      }
+      let bytes = try file.bytesThere(at: 0, PackHeader.byteCount)
       let header = try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw) }
       return header.storeID == store.storeID ? header.name : nil
     } catch {
@@ -227,4 +217,8 @@ package struct FolderBackend: Backend {
   }
 
   private func path(_ name: PackName, _ ending: String) -> FilePath { folder.entry("\(name).\(ending)") }
+
+  private func has(_ name: PackName, _ ending: String) throws(BlobStorageError) -> Bool {
+    try files.status(of: path(name, ending)) != nil
+  }
 }

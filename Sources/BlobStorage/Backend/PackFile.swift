@@ -26,8 +26,12 @@ package final class PackFile: File {
     offset: Int64, byteCount: Int, queue: DispatchQueue,
     completion: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
   ) {
-    file.readThroughDispatch(offset: offset, byteCount: byteCount, queue: queue) { result in
-      completion(result.mapError { $0.ofPack(at: offset) })
+    file.readThroughDispatch(offset: offset, byteCount: byteCount, queue: queue) { [file] result in
+      guard case .failure(let error) = result, error.isOfMedium else { return completion(result) }
+      // What fails once may succeed the next time, as above.
+      file.readThroughDispatch(offset: offset, byteCount: byteCount, queue: queue) { result in
+        completion(result.mapError { $0.ofPack(at: offset) })
+      }
     }
   }
 
@@ -35,12 +39,11 @@ package final class PackFile: File {
     file.readIfCached(into: buffer, at: offset)
   }
 
-  // MARK: What is handed on
+  // MARK: What is handed on: all that a pack needs
 
   package func write(_ bytes: UnsafeRawBufferPointer, at offset: Int64) throws(BlobStorageError) {
     try file.write(bytes, at: offset)
   }
-  package func append(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) { try file.append(bytes) }
   package func synchronize() throws(BlobStorageError) { try file.synchronize() }
   package func beginWriteback(from offset: Int64, byteCount: Int64) {
     file.beginWriteback(from: offset, byteCount: byteCount)
@@ -52,20 +55,7 @@ package final class PackFile: File {
   package func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool {
     try file.lock(kind, wait: wait)
   }
-  package func lock(_ kind: LockKind, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool {
-    try file.lock(kind, withinSeconds: seconds)
-  }
   package func unlock() throws(BlobStorageError) { try file.unlock() }
-  package func lock(bytes: Range<Int64>, wait: Bool) throws(BlobStorageError) -> Bool {
-    try file.lock(bytes: bytes, wait: wait)
-  }
-  package func lock(bytes: Range<Int64>, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool {
-    try file.lock(bytes: bytes, withinSeconds: seconds)
-  }
-  package func unlock(bytes: Range<Int64>) throws(BlobStorageError) { try file.unlock(bytes: bytes) }
-  package func mapped(byteCount: Int) throws(BlobStorageError) -> SharedMemory {
-    try file.mapped(byteCount: byteCount)
-  }
   package func close() { file.close() }
 }
 

@@ -14,11 +14,5 @@ extension ByteSink {
   package mutating func raw(_ bytes: [UInt8]) { bytes.withUnsafeBytes { raw($0) } }
 
   /// Writes `count` zero bytes.
-  package mutating func zeros(_ count: Int) {
-    withUnsafeBytes(of: (UInt64(0), UInt64(0))) { zeros in
-      for done in stride(from: 0, to: count, by: zeros.count) {
-        raw(UnsafeRawBufferPointer(rebasing: zeros.prefix(count - done)))
-      }
-    }
-  }
+  package mutating func zeros(_ count: Int) { for _ in 0..<count { integer(UInt8(0)) } }
 }

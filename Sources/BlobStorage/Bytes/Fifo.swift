@@ -17,7 +17,7 @@ package struct Fifo<Element> {
     defer {
       elements[head] = nil
       head += 1
-      if isEmpty || head > 1_024 {
+      if isEmpty || head > 1_024 && head > elements.count / 2 {
         elements.removeFirst(head)
         head = 0
       }

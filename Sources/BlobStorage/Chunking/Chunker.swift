@@ -16,14 +16,6 @@ import CBlobKernels
 ///
 /// - Complexity: 4 GB/s on one core of 2.8 GHz with AVX2. Constant memory; holds no bytes.
 package struct Chunker: Sendable {
-  /// The result of ``nextCut(in:)``.
-  package struct Cut: Hashable, Sendable {
-    /// How many of the bytes belong to the current chunk.
-    package let byteCount: Int
-    /// Whether the chunk ends after them. If not, all bytes were scanned.
-    package let endsChunk: Bool
-  }
-
   private let rules: bs_cut_rules
   private var state = bs_cut_state()
 
@@ -41,12 +33,15 @@ package struct Chunker: Sendable {
   /// Scans the next bytes of the blob, up to the end of the chunk or of `bytes`.
   ///
   /// Call it again with the rest. At the blob's end call ``finish()``.
-  package mutating func nextCut(in bytes: UnsafeRawBufferPointer) -> Cut {
+  ///
+  /// - Returns: how many of the bytes belong to the current chunk, and whether it ends after them. If not, all bytes
+  ///   were scanned.
+  package mutating func nextCut(in bytes: UnsafeRawBufferPointer) -> (byteCount: Int, endsChunk: Bool) {
     var endsChunk = false
     let byteCount = withUnsafePointer(to: rules) { rules in
       bs_cut_scan(&state, rules, bytes.bindMemory(to: UInt8.self).baseAddress, bytes.count, &endsChunk)
     }
-    return Cut(byteCount: byteCount, endsChunk: endsChunk)
+    return (byteCount, endsChunk)
   }
 
   /// Ends the blob. Returns the length of its last chunk, or 0 if the blob ended with a cut point or is empty. Then

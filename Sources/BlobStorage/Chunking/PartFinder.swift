@@ -16,11 +16,25 @@ struct PartFinder: Sendable {
   ///   - beginning: the blob's first bytes.
   ///   - longByteCount: the length from which a part stands alone.
   init?(beginning: UnsafeRawBufferPointer, longByteCount: Int) {
-    guard let kind = ContainerKind(beginning: PartWindow(beginning)) else { return nil }
-    let (first, parts) = kind.parts
+    guard let (first, parts) = Self.parts(PartWindow(beginning)) else { return nil }
     self.parts = parts
     next = first
     self.longByteCount = UInt64(longByteCount)
+  }
+
+  /// Looks for magic bytes. Returns the offset of the first header and the reader of headers; nil if the blob is no
+  /// container.
+  ///
+  /// - Parameter beginning: a blob's first bytes: at least 12, if it has as many.
+  private static func parts(_ beginning: PartWindow) -> (Int64, any ContainerParts)? {
+    if beginning.starts(with: [0xFF, 0xD8, 0xFF]) { return (2, JPEGParts()) }
+    if beginning.starts(with: [0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A]) { return (8, PNGParts()) }
+    // Also jar, docx, xlsx, epub and apk.
+    if beginning.starts(with: ZIPParts.memberSignature) { return (0, ZIPParts()) }
+    for type in BoxParts.firstTypes where beginning.starts(with: Array(type.utf8), at: 4) {
+      return (0, BoxParts())
+    }
+    return nil
   }
 
   /// All borders before this offset are known. It is the offset of an incomplete header, or `.max` once the search has
@@ -49,10 +63,7 @@ struct PartFinder: Sendable {
         UnsafeRawBufferPointer(rebasing: bytes[Int(offset - start)...].prefix(Self.headerByteCountMax)))
       switch parts.header(in: window, longByteCount: longByteCount) {
       case .incomplete(let byteCount):
-        guard byteCount > window.byteCount, byteCount <= Self.headerByteCountMax else {
-          next = nil
-          return
-        }
+        if byteCount <= window.byteCount || byteCount > Self.headerByteCountMax { next = nil }
         return
       case .end(let before):
         addBorder(offset, before)

@@ -16,17 +16,17 @@ package final class ChunkDecoder {
   ///
   /// - Parameters:
   ///   - stored: At most ``BlobLimits/recordPayloadByteCountMax`` bytes.
-  ///   - base: The base that the chunk was encoded against.
+  ///   - base: The plain bytes of the base that the chunk was encoded against.
   ///   - plain: Exactly as long as the chunk. After an error its content is undefined.
   /// - Throws: `corrupted` unless all of `stored` is an encoding of `plain.count` bytes.
   package func decode(
-    _ stored: RawSpan, by kind: CodecKind, base: EncodingBase = .none,
+    _ stored: RawSpan, by kind: CodecKind, base: [UInt8]? = nil,
     into plain: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
     precondition(plain.count <= BlobLimits.chunkByteCountMax, "a chunk has at most chunkByteCountMax bytes")
     precondition(
       stored.byteCount <= BlobLimits.recordPayloadByteCountMax, "a payload has at most that many bytes")
-    guard base.isNone || kind.takesBase else { throw .undecodable(kind, "it names a base, but takes none") }
+    guard base == nil || kind.takesBase else { throw .undecodable(kind, "it names a base, but takes none") }
     // An encoder never encodes nothing, and zlib refuses an empty output.
     guard kind == .none || plain.isEmpty == false else { throw .undecodable(kind, "an empty chunk") }
     switch kind {

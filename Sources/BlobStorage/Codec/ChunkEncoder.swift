@@ -5,7 +5,7 @@
 package final class ChunkEncoder {
   private lazy var zstd = ZstdEncoder()
   private lazy var zlib = ZlibEncoder()
-  private var output = ScratchBuffer()
+  private var output = GrowingBuffer()
 
   /// Creates no contexts: the first use of each codec does.
   package init() {}
@@ -33,20 +33,21 @@ package final class ChunkEncoder {
   ///
   /// - Parameters:
   ///   - plain: At most ``BlobLimits/chunkByteCountMax`` bytes.
-  ///   - base: Only for a codec that takes one. A chunk with a base is not probed: even a near-copy of noise shrinks.
+  ///   - base: The plain bytes of a similar chunk, only for a codec that takes them. A chunk with a base is not probed:
+  ///     even a near-copy of noise shrinks.
   ///   - hint: What the beginning of its blob suggests about the chunk.
   /// - Throws: `io` if a codec cannot allocate memory, and the errors of `body`.
   package func withEncoded<Result>(
-    _ plain: RawSpan, by choice: CodecChoice, base: EncodingBase = .none,
+    _ plain: RawSpan, by choice: CodecChoice, base: [UInt8]? = nil,
     hint: CompressibilityHint = .unknown,
     _ body: (CodecKind, UnsafeRawBufferPointer) throws(BlobStorageError) -> Result
   ) throws(BlobStorageError) -> Result {
     precondition(
       plain.byteCount <= BlobLimits.chunkByteCountMax, "a chunk has at most chunkByteCountMax bytes")
-    precondition(base.isNone || choice.kind.takesBase, "this codec takes no base")
+    precondition(base == nil || choice.kind.takesBase, "this codec takes no base")
     return try plain.withUnsafeBytes { (plain) throws(BlobStorageError) in
       guard choice.kind != .none, plain.count >= Self.plainByteCountMin else { return try body(.none, plain) }
-      if base.isNone, try isNoise(plain, hint: hint) { return try body(.none, plain) }
+      if base == nil, try isNoise(plain, hint: hint) { return try body(.none, plain) }
 
       let stored = try encode(plain, by: choice, base: base)
       guard Self.pays(plainByteCount: plain.count, storedByteCount: stored.count) else {
@@ -57,20 +58,27 @@ package final class ChunkEncoder {
   }
 
   private func encode(
-    _ plain: UnsafeRawBufferPointer, by choice: CodecChoice, base: EncodingBase
+    _ plain: UnsafeRawBufferPointer, by choice: CodecChoice, base: [UInt8]?
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
     let count: Int
     switch choice.kind {
     case .none:
       return plain
     case .zstd:
-      output.reserve(ZstdEncoder.storedByteCountMax(of: plain.count))
-      count = try zstd.encode(plain, level: choice.level, base: base, into: output.bytes)
+      count = try zstd.encode(
+        plain, level: choice.level, base: base,
+        into: emptied(ZstdEncoder.storedByteCountMax(of: plain.count)))
     case .zlib:
-      output.reserve(ZlibEncoder.storedByteCountMax(of: plain.count))
-      count = try zlib.encode(plain, level: choice.level, into: output.bytes)
+      count = try zlib.encode(
+        plain, level: choice.level, into: emptied(ZlibEncoder.storedByteCountMax(of: plain.count)))
     }
     return UnsafeRawBufferPointer(rebasing: output.bytes[..<count])
+  }
+
+  /// Makes room for `byteCount` bytes at the start of the output buffer.
+  private func emptied(_ byteCount: Int) -> UnsafeMutableRawBufferPointer {
+    output.removeAll(keepingAtMost: .max)
+    return output.add(byteCount: byteCount)
   }
 
   /// Detects noise without the cost of a full encoding.
@@ -81,9 +89,9 @@ package final class ChunkEncoder {
     case .noise: return true
     case .encode: return false
     case .doubtful:
-      output.reserve(ZstdEncoder.storedByteCountMax(of: plain.count))
       let count = try zstd.encode(
-        plain, level: CompressibilityProbe.trialLevel, base: .none, into: output.bytes)
+        plain, level: CompressibilityProbe.trialLevel, base: nil,
+        into: emptied(ZstdEncoder.storedByteCountMax(of: plain.count)))
       return count >= plain.count
     }
   }

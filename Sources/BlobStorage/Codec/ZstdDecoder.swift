@@ -13,17 +13,14 @@ final class ZstdDecoder {
 
   /// Decodes exactly one frame into `plain`.
   func decode(
-    _ stored: RawSpan, base: EncodingBase, into plain: UnsafeMutableRawBufferPointer
+    _ stored: RawSpan, base: [UInt8]?, into plain: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
     guard let context else { throw BlobStorageError(.io, "zstd gets no memory for a context") }
     let count = try stored.withUnsafeBytes { (stored) throws(BlobStorageError) in
       try checkIsOneFrame(stored)
       try check(ZSTD_DCtx_reset(context, ZSTD_reset_session_and_parameters))
-      return try base.withUnsafeBytes { (bytes) throws(BlobStorageError) in
-        switch base {
-        case .none: break
-        case .prefix: try check(ZSTD_DCtx_refPrefix(context, bytes.baseAddress, bytes.count))
-        }
+      return try bridge(base ?? []) { (bytes) throws(BlobStorageError) in
+        if base != nil { try check(ZSTD_DCtx_refPrefix(context, bytes.baseAddress, bytes.count)) }
         return try check(
           ZSTD_decompressDCtx(context, plain.baseAddress, plain.count, stored.baseAddress, stored.count))
       }

@@ -37,6 +37,8 @@ extension FileSystem {
       return file
     } catch {
       file.close()
+      // On a full disk, what was written of it would take the room that others need.
+      discard(temporary)
       throw error
     }
   }

@@ -14,8 +14,6 @@ package protocol FileSystem: Sendable {
   func list(_ directory: FilePath) throws(BlobStorageError) -> [String]
   /// The names of the regular files in a folder. May include others if the file system does not tell.
   func listFiles(_ directory: FilePath) throws(BlobStorageError) -> [String]
-  /// The allocated bytes of everything below a folder. Ignores files that disappear during the call.
-  func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64
   /// The free bytes of the file system of a folder.
   func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64
   /// Creates a folder with permissions 0700; `EEXIST` if the name is taken.
@@ -47,6 +45,7 @@ extension FileSystem {
     shareOwner(of: path)
   }
 
+  /// The allocated bytes of everything below a folder. Ignores files that disappear during the call.
   package func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64 {
     var sum: Int64 = 0
     for name in try list(directory) {

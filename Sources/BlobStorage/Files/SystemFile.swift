@@ -10,7 +10,7 @@ package final class SystemFile: File {
   private let gate: DescriptorGate
   /// Set once the system has answered that it has no cached reads here, to avoid asking again.
   private let lacksCachedReads = Atomic<Bool>(false)
-  let channel = Mutex<DispatchIO?>(nil)
+  private let channel = IOLock<DispatchIO?>(nil)
   private static let writeback = DispatchQueue(label: "blobstorage.writeback", qos: .utility)
 
   /// Takes ownership of the descriptor.

@@ -27,21 +27,18 @@ package struct SystemFiles: FileSystem {
   }
 
   package func list(_ directory: FilePath) throws(BlobStorageError) -> [String] {
-    let descriptor = try openDescriptor(directory, Int32(BS_OPEN_DIRECTORY), "list")
-    return try readNames(owning: descriptor, directory).map { String(decoding: $0, as: UTF8.self) }
+    try names(in: directory, onlyFiles: false)
   }
 
   package func listFiles(_ directory: FilePath) throws(BlobStorageError) -> [String] {
-    let descriptor = try openDescriptor(directory, Int32(BS_OPEN_DIRECTORY), "list")
-    return try readNames(owning: descriptor, onlyFiles: true, directory).map {
-      String(decoding: $0, as: UTF8.self)
-    }
+    try names(in: directory, onlyFiles: true)
   }
 
-  package func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64 {
-    var byteCount: Int64 = 0
-    try call("measure", directory) { bs_allocated_below(bs_working_directory(), $0, &byteCount) }
-    return byteCount
+  private func names(in directory: FilePath, onlyFiles: Bool) throws(BlobStorageError) -> [String] {
+    let descriptor = try openDescriptor(directory, Int32(BS_OPEN_DIRECTORY), "list")
+    return try readNames(owning: descriptor, onlyFiles: onlyFiles, directory).map {
+      String(decoding: $0, as: UTF8.self)
+    }
   }
 
   package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {

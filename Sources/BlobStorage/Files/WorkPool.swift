@@ -10,7 +10,7 @@ package final class WorkPool: Sendable {
     var isClosed = false
   }
 
-  fileprivate final class Job: Sendable {
+  private final class Job: Sendable {
     /// Nil once the job runs: the job may stay in the queue, but releases its captures.
     private let body: Mutex<(@Sendable () -> Void)?>
 
@@ -41,15 +41,12 @@ package final class WorkPool: Sendable {
   /// Runs `body` once: on a pool thread, or on the thread that calls the returned closure first.
   package func run(_ body: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
     let job = Job(body)
-    submit(job)
+    // Without threads, none would remove it from the queue, and its captures may retain this pool.
+    if width > 0 {
+      state.withLock { $0.jobs.append(job) }
+      available.signal()
+    }
     return { job.run() }
-  }
-
-  fileprivate func submit(_ job: Job) {
-    // No thread would remove it from the queue, and its captures may retain this pool.
-    if width == 0 { return }
-    state.withLock { $0.jobs.append(job) }
-    available.signal()
   }
 
   private func work() {
@@ -71,22 +68,26 @@ package final class WorkPool: Sendable {
     transform: @escaping @Sendable (Input) throws(BlobStorageError) -> Output,
     consume: (Output) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    var underWay = Fifo<Slot<Output>>()
-    defer { while let slot = underWay.popFirst() { _ = slot.wait() } }
+    var underWay = Fifo<(slot: Slot<Output>, lendHand: @Sendable () -> Void)>()
+    func firstOutput() -> Result<Output, BlobStorageError>? {
+      guard let (slot, lendHand) = underWay.popFirst() else { return nil }
+      lendHand()
+      return slot.wait()
+    }
+    defer { while firstOutput() != nil {} }
     while let input = try next() {
       let slot = Slot<Output>()
-      let job = Job { slot.fulfil(Result { () throws(BlobStorageError) in try transform(input) }) }
-      slot.job.withLock { $0 = job }
-      underWay.append(slot)
-      submit(job)
-      if underWay.count >= inFlightMax, let slot = underWay.popFirst() { try consume(slot.wait().get()) }
+      let lendHand = run {
+        slot.fulfil(Result { () throws(BlobStorageError) in try transform(input) })
+      }
+      underWay.append((slot, lendHand))
+      if underWay.count >= inFlightMax, let output = firstOutput() { try consume(output.get()) }
     }
-    while let slot = underWay.popFirst() { try consume(slot.wait().get()) }
+    while let output = firstOutput() { try consume(output.get()) }
   }
 
   /// The place for one output.
   private final class Slot<Output: Sendable>: Sendable {
-    let job = Mutex<Job?>(nil)
     private let result = Mutex<Result<Output, BlobStorageError>?>(nil)
     private let done = DispatchSemaphore(value: 0)
 
@@ -95,9 +96,7 @@ package final class WorkPool: Sendable {
       done.signal()
     }
 
-    /// Waits for the output. Runs the job itself if no thread has begun it.
     func wait() -> Result<Output, BlobStorageError> {
-      if let job = job.withLock({ $0.take() }) { job.run() }
       done.wait()
       return result.withLock { result in
         defer { result = nil }

@@ -49,12 +49,9 @@ package struct ActivityRecord: Hashable, Sendable {
     content.integer(processID)
     content.integer(started)
     content.integer(updated)
-    content.integer(doneByteCount)
-    content.integer(totalByteCount)
-    content.integer(doneCount)
-    content.integer(totalCount)
-    content.integer(bytesPerSecond)
-    content.integer(millisecondsLeft)
+    for number in [
+      doneByteCount, totalByteCount, doneCount, totalCount, bytesPerSecond, millisecondsLeft,
+    ] { content.integer(number) }
     for (text, byteCountMax) in [
       (operation, Self.operationByteCountMax), (phase, Self.phaseByteCountMax),
       (subject, Self.subjectByteCountMax),

@@ -31,7 +31,7 @@ package struct Census: Hashable, Sendable {
   /// The 64 bytes of the file `store`.
   package private(set) var store: [UInt8]?
   private var known: [PackName: Pack] = [:]
-  private var removed: [UInt64: [ClosedRange<UInt32>]] = [:]
+  private var removed: [UInt64: RangeSet<UInt64>] = [:]
   private var setAside: Set<PackName> = []
   private var unreadable: Set<PackName> = []
   private var accepted: Set<PackName> = []
@@ -47,7 +47,9 @@ package struct Census: Hashable, Sendable {
     case .begun(let name): known[name, default: Pack()].recordsEnd = known[name]?.recordsEnd
     case .sealed(let name, let end):
       known[name, default: Pack()].recordsEnd = max(end, known[name]?.recordsEnd ?? 0)
-    case .removed(let range, let writer): removed[writer, default: []].append(range)
+    case .removed(let range, let writer):
+      removed[writer, default: RangeSet()].insert(
+        contentsOf: UInt64(range.lowerBound)..<UInt64(range.upperBound) + 1)
     case .setAside(let name): setAside.insert(name)
     case .unreadable(let name): unreadable.insert(name)
     case .accepted(let name): accepted.insert(name)
@@ -56,7 +58,7 @@ package struct Census: Hashable, Sendable {
 
   /// Whether gc has removed the pack. Its file is then garbage.
   package func isRemoved(_ name: PackName) -> Bool {
-    removed[name.writer]?.contains { $0.contains(name.sequence) } ?? false
+    removed[name.writer]?.contains(UInt64(name.sequence)) ?? false
   }
 
   /// Whether any pack was set aside: `repair` took it out of the store, or its loss was accepted.
@@ -80,8 +82,10 @@ package struct Census: Hashable, Sendable {
   package var events: [Event] {
     var events: [Event] = []
     if let store { events.append(.store(store)) }
-    for (writer, ranges) in removed.sorted(by: { $0.key < $1.key }) {
-      for range in Self.merged(ranges) { events.append(.removed(range, writer: writer)) }
+    for (writer, sequences) in removed.sorted(by: { $0.key < $1.key }) {
+      for range in sequences.ranges {
+        events.append(.removed(UInt32(range.lowerBound)...UInt32(range.upperBound - 1), writer: writer))
+      }
     }
     for (name, pack) in packs.sorted(by: { $0.key < $1.key }) {
       events.append(pack.recordsEnd.map { .sealed(name, recordsEnd: $0) } ?? .begun(name))
@@ -89,18 +93,6 @@ package struct Census: Hashable, Sendable {
     for name in setAside.sorted() where !isRemoved(name) { events.append(.setAside(name)) }
     for name in unreadablePacks { events.append(.unreadable(name)) }
     return events
-  }
-
-  private static func merged(_ ranges: [ClosedRange<UInt32>]) -> [ClosedRange<UInt32>] {
-    var merged: [ClosedRange<UInt32>] = []
-    for range in ranges.sorted(by: { $0.lowerBound < $1.lowerBound }) {
-      if let last = merged.last, UInt64(range.lowerBound) <= UInt64(last.upperBound) + 1 {
-        merged[merged.count - 1] = last.lowerBound...max(last.upperBound, range.upperBound)
-      } else {
-        merged.append(range)
-      }
-    }
-    return merged
   }
 }
 
@@ -178,40 +170,22 @@ extension Census.Event {
     else { return nil }
     let words = text.split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
     guard words.count >= 2 else { return nil }
-    let name = Self.name(words[1])
     func word(_ index: Int) -> String { String(decoding: words[index], as: UTF8.self) }
-    switch (word(0), words.count) {
-    case ("store", 2):
+    switch (word(0), words.count, PackName(utf8: words[1])) {
+    case ("store", 2, _):
       guard let bytes = Hex.bytes(word(1)), bytes.count == StoreHeader.byteCount else { return nil }
       self = .store(bytes)
-    case ("begun", 2):
-      guard let name else { return nil }
-      self = .begun(name)
-    case ("sealed", 3):
-      guard let name, let end = Int64(word(2)), 0...BlobLimits.packByteCountMax ~= end else { return nil }
+    case ("begun", 2, let name?): self = .begun(name)
+    case ("sealed", 3, let name?):
+      guard let end = Int64(word(2)), 0...BlobLimits.packByteCountMax ~= end else { return nil }
       self = .sealed(name, recordsEnd: end)
-    case ("removed", 3):
-      guard let name, let end = Hex.integer(UInt32.self, words[2]), end >= name.sequence else { return nil }
+    case ("removed", 3, let name?):
+      guard let end = Hex.integer(UInt32.self, words[2]), end >= name.sequence else { return nil }
       self = .removed(name.sequence...end, writer: name.writer)
-    case ("set-aside", 2):
-      guard let name else { return nil }
-      self = .setAside(name)
-    case ("unreadable", 2):
-      guard let name else { return nil }
-      self = .unreadable(name)
-    case ("accepted", 2):
-      guard let name else { return nil }
-      self = .accepted(name)
+    case ("set-aside", 2, let name?): self = .setAside(name)
+    case ("unreadable", 2, let name?): self = .unreadable(name)
+    case ("accepted", 2, let name?): self = .accepted(name)
     default: return nil
     }
-  }
-
-  /// Parses a pack's name of 25 bytes. Avoids strings, because a census may have very many names.
-  private static func name(_ text: Slice<UnsafeRawBufferPointer>) -> PackName? {
-    guard text.count == 25, text[text.startIndex + 16] == UInt8(ascii: "-"),
-      let writer = Hex.integer(UInt64.self, text.prefix(16)),
-      let sequence = Hex.integer(UInt32.self, text.suffix(8)), sequence > 0
-    else { return nil }
-    return PackName(writer: writer, sequence: sequence)
   }
 }

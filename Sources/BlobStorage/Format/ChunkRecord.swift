@@ -72,12 +72,7 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
     if flags & Self.hasBase != 0 {
       base = BlobDigest(algorithm: algorithm, bytes: try reader.bytes(BlobDigest.byteCount))
     }
-    if flags & Self.hasFeatures != 0 {
-      let (first, second, third) = (
-        try reader.integer(UInt32.self), try reader.integer(UInt32.self), try reader.integer(UInt32.self)
-      )
-      features = SIMD3(first, second, third)
-    }
+    if flags & Self.hasFeatures != 0 { features = try reader.features() }
     try reader.finish()
     guard base != digest, base == nil || codecNumber != 0 else {
       throw BlobStorageError(.corrupted, "A chunk cannot be its own base, nor can plain bytes have one.")
@@ -88,5 +83,12 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
         .corrupted, "A chunk of \(plainByteCount) bytes cannot be stored in \(payloadByteCount).",
         digest: digest)
     }
+  }
+}
+
+extension ByteReader {
+  /// Reads the keys of similarity search.
+  mutating func features() throws(BlobStorageError) -> SIMD3<UInt32> {
+    SIMD3(try integer(), try integer(), try integer())
   }
 }

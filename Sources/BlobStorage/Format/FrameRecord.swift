@@ -79,12 +79,7 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
       plainByteCount += field >> 1
       if field & 1 != 0 { featured.append(index) }
     }
-    for index in featured {
-      let (first, second, third) = (
-        try reader.integer(UInt32.self), try reader.integer(UInt32.self), try reader.integer(UInt32.self)
-      )
-      members[index].features = SIMD3(first, second, third)
-    }
+    for index in featured { members[index].features = try reader.features() }
     try reader.finish()
     guard count >= Self.memberCountMin, !members.contains(where: { $0.plainByteCount == 0 }),
       plainByteCount <= BlobLimits.frameByteCountMax

@@ -20,12 +20,17 @@ package struct PackName: Hashable, Comparable, Sendable, CustomStringConvertible
   package var fileName: String { description + ".pack" }
 
   /// Parses a ``description``; nil for any other text.
-  package init?(_ text: some StringProtocol) {
-    guard text.utf8.count == 25, let writer = Hex.integer(UInt64.self, text.prefix(16)),
+  package init?(_ text: some StringProtocol) { self.init(utf8: text.utf8) }
+
+  /// Parses the bytes of a ``description``. Makes no strings, because a census may have very many names.
+  init?(utf8 text: some Collection<UInt8>) {
+    guard text.count == 25, text.dropFirst(16).first == UInt8(ascii: "-"),
+      // Names have lower-case digits only.
+      !text.contains(where: { UInt8(ascii: "A")...UInt8(ascii: "F") ~= $0 }),
+      let writer = Hex.integer(UInt64.self, text.prefix(16)),
       let sequence = Hex.integer(UInt32.self, text.dropFirst(17)), sequence > 0
     else { return nil }
     self.init(writer: writer, sequence: sequence)
-    guard description == text else { return nil }
   }
 
   /// Parses a file name with that ending; nil for any other name.

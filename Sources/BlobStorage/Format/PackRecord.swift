@@ -28,7 +28,7 @@ package struct PackRecord: Sendable {
     }
 
     /// The header; nil for an entry of a commit.
-    fileprivate func header(payloadByteCount: Int) -> RecordHeader? {
+    func header(payloadByteCount: Int) -> RecordHeader? {
       switch self {
       case .chunk(let chunk):
         RecordHeader(type: .chunk, metaByteCount: chunk.metaByteCount, payloadByteCount: payloadByteCount)
@@ -39,7 +39,7 @@ package struct PackRecord: Sendable {
       }
     }
 
-    fileprivate func encodeMeta(into filler: inout ByteFiller) {
+    func encodeMeta(into filler: inout ByteFiller) {
       switch self {
       case .chunk(let chunk): chunk.encodeMeta(into: &filler)
       case .manifest(let manifest): manifest.encodeMeta(into: &filler)
@@ -167,18 +167,6 @@ package struct PackRecord: Sendable {
         digest: manifest.digest, byteCount: manifest.byteCount, offset: offset, end: recordRange.upperBound)
     case .ref, .drop, .skipped: nil
     }
-  }
-
-  /// Encodes a manifest, or a chunk that is no member, for the pack `name`: header, meta, payload and the payload's
-  /// checksum. `memory` has the length of the record. Returns the header.
-  func encode(
-    _ payload: RawSpan, in name: PackName, into memory: UnsafeMutableRawBufferPointer
-  ) -> RecordHeader {
-    guard let header = content.header(payloadByteCount: payload.byteCount) else {
-      preconditionFailure("a ref or drop is part of a commit record")
-    }
-    header.encode(payload, in: name, offset: offset, into: memory) { content.encodeMeta(into: &$0) }
-    return header
   }
 
   /// Verifies and returns the payload of a manifest, or of a chunk that is no member. `bytes` is the whole record in

@@ -16,8 +16,7 @@ package final class LeaseFile: Sendable {
     var file: (any File)?
     var slotCount = 1
     var heldCount = 0
-    /// Sorted, with adjacent ranges merged.
-    var free: [Range<Int>] = []
+    var free = RangeSet<Int>()
     /// The first pack of each unfinished put.
     var puts: [UInt64: UInt32] = [:]
     var nextPut: UInt64 = 0
@@ -76,11 +75,11 @@ package final class LeaseFile: Sendable {
       if state.heldCount == 0 {
         try file.truncate(to: Int64(LeaseSlot.byteCount))
         state.slotCount = 1
-        state.free = []
+        state.free = RangeSet()
       } else {
         let zeros = [UInt8](repeating: 0, count: slots.count * LeaseSlot.byteCount)
         try file.put(zeros, at: Int64(slots.lowerBound * LeaseSlot.byteCount))
-        Self.giveBack(slots, &state)
+        state.free.insert(contentsOf: slots)
       }
     } catch {
       // A slot that stays is safe: it protects some garbage until this process ends.
@@ -132,54 +131,34 @@ package final class LeaseFile: Sendable {
 
   private func opened(_ state: inout State) throws(BlobStorageError) -> any File {
     if let file = state.file { return file }
-    let file = try OwnedFiles(folder: folder, files: files).create(name)
-    state.file = file
-    do throws(BlobStorageError) { try writeFirstSlot(&state) } catch {
-      // A partly written first slot would block gc.
-      state.file = nil
-      files.discard(folder.entry(name))
-      file.close()
-      throw error
+    let slot = Self.firstSlot(state)
+    let file = try OwnedFiles(folder: folder, files: files).create(name) { (file) throws(BlobStorageError) in
+      try file.put(slot, at: 0)
     }
+    state.file = file
     return file
   }
 
   private func writeFirstSlot(_ state: inout State) throws(BlobStorageError) {
     let file = try opened(&state)
+    try file.put(Self.firstSlot(state), at: 0)
+  }
+
+  private static func firstSlot(_ state: State) -> [UInt8] {
     var slot = ByteWriter(capacity: LeaseSlot.byteCount)
     LeaseSlot.firstPack(state.puts.values.min() ?? .max).encode(into: &slot)
-    try file.put(slot.bytes, at: 0)
+    return slot.bytes
   }
 
   private static func reserve(_ count: Int, _ state: inout State) -> Range<Int> {
     state.heldCount += count
-    if let index = state.free.firstIndex(where: { $0.count >= count }) {
-      let range = state.free[index]
-      let taken = range.lowerBound..<range.lowerBound + count
-      if range.count > count {
-        state.free[index] = taken.upperBound..<range.upperBound
-      } else {
-        state.free.remove(at: index)
-      }
-      return taken
+    if let range = state.free.ranges.first(where: { $0.count >= count }) {
+      let slots = range.lowerBound..<range.lowerBound + count
+      state.free.remove(contentsOf: slots)
+      return slots
     }
     defer { state.slotCount += count }
     return state.slotCount..<state.slotCount + count
-  }
-
-  private static func giveBack(_ slots: Range<Int>, _ state: inout State) {
-    let index = state.free.firstIndex { $0.lowerBound > slots.lowerBound } ?? state.free.endIndex
-    var merged = slots
-    var replaced = index..<index
-    if index > 0, state.free[index - 1].upperBound == slots.lowerBound {
-      merged = state.free[index - 1].lowerBound..<merged.upperBound
-      replaced = index - 1..<replaced.upperBound
-    }
-    if index < state.free.endIndex, state.free[index].lowerBound == slots.upperBound {
-      merged = merged.lowerBound..<state.free[index].upperBound
-      replaced = replaced.lowerBound..<index + 1
-    }
-    state.free.replaceSubrange(replaced, with: CollectionOfOne(merged))
   }
 }
 
@@ -216,17 +195,12 @@ package struct Leases: Sendable {
     _ file: any File, writer: UInt64, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
     // A slot can be torn if its writer writes it during the read. A slot that stays torn is damage.
-    for attempt in 0..<4 {
-      let byteCount = try file.status().byteCount
-      let slotCount = Int(byteCount) / LeaseSlot.byteCount
-      var bytes: [UInt8]
-      do { bytes = try file.bytes(at: 0, slotCount * LeaseSlot.byteCount, pack: nil) } catch {
-        guard error.code == .corrupted, attempt < 3 else { throw error }
-        continue
-      }
+    for _ in 0..<4 {
+      // Fewer bytes are there if the writer has released its last hold meanwhile.
+      let bytes = try file.bytesThere(at: 0, Int(file.status().byteCount))
       var torn = 0
       bytes.withUnsafeBytes { raw in
-        for slot in 0..<slotCount {
+        for slot in 0..<raw.count / LeaseSlot.byteCount {
           let start = slot * LeaseSlot.byteCount
           let slotBytes = UnsafeRawBufferPointer(rebasing: raw[start..<start + LeaseSlot.byteCount])
           if !add(slotBytes, writer: writer, algorithm: algorithm) { torn += 1 }

@@ -164,7 +164,7 @@ struct Reencoder: Sendable {
   private func part(of group: Group, against base: [UInt8]) throws(BlobStorageError) -> JoinedChunks.Part? {
     guard choice.kind.takesBase, let (record, plain) = group.chunks.first else { return nil }
     let stored = try codecs.withEncoder { (encoder) throws(BlobStorageError) in
-      try encoder.withEncoded(plain.span.bytes, by: choice, base: .prefix(base.span.bytes)) {
+      try encoder.withEncoded(plain.span.bytes, by: choice, base: base) {
         $0 == .zstd ? Array($1) : nil
       }
     }

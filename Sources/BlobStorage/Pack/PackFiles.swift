@@ -114,10 +114,4 @@ package final class PackFiles: Sendable {
     // Closing a removed pack frees its space, so it happens outside the lock.
     _ = state.withLock { $0.files.removeValue(forKey: name)?.file }
   }
-
-  /// Forgets packs for which `isGone` returns true, so that the space of removed ones is given back.
-  package func forget(where isGone: (PackName) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
-    let names = state.withLock { Array($0.files.keys) }
-    for name in names where try isGone(name) { forget(name) }
-  }
 }

@@ -50,12 +50,17 @@ package struct PackScanner {
 
   /// Reads the pack's header and checks that it is this pack's.
   package func header() throws(BlobStorageError) -> PackHeader {
-    let header = try located(0) { () throws(BlobStorageError) in
+    let header: PackHeader
+    do throws(BlobStorageError) {
       guard byteCount <= BlobLimits.packByteCountMax else {
         throw BlobStorageError(.corrupted, "The pack has \(byteCount) bytes, more than the maximum.")
       }
       let bytes = try read(at: 0, PackHeader.byteCount)
-      return try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw) }
+      header = try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw) }
+    } catch {
+      var error = error
+      (error.pack, error.offset, error.path) = (name.description, 0, file.path.string)
+      throw error
     }
     guard header.name == name else {
       throw BlobStorageError(
@@ -344,6 +349,9 @@ package struct PackScanner {
     var window = PackWindow(file: file, end: end)
     var decoder = decoder(header)
     var copies = copies[...]
+    // How much of the pack was on the medium, once there is a gap. A record says less than its own offset. So what the
+    // records behind the first gap say decides for all gaps.
+    var synced: Int64?
     func next() throws(BlobStorageError) -> OneOrMore<PackRecord>? {
       if let records = try unlessCorrupted(try wholeRecord(at: offset, &window).records(by: &decoder)) {
         return records
@@ -381,10 +389,9 @@ package struct PackScanner {
         if gapStart == nil { gapStart = offset }
         try markDamaged()
         // Behind damage, or in a torn tail: the next place that looks like a record of this pack at this offset.
-        if !isSealed, gapStart == offset, try synced(behind: offset, &window) <= offset,
-          window.unreadableEnd <= offset
-        {
-          break
+        if !isSealed, gapStart == offset {
+          if synced == nil { synced = try self.synced(behind: offset, &window) }
+          if let synced, synced <= offset, window.unreadableEnd <= offset { break }
         }
         let copy = copies.first { $0.offset > offset }?.offset
         guard
@@ -488,18 +495,6 @@ package struct PackScanner {
 
   private func read(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
     try file.bytes(at: offset, count, pack: name)
-  }
-
-  private func located<T>(
-    _ offset: Int64, _ body: () throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    do { return try body() } catch {
-      var error = error
-      error.pack = name.description
-      error.offset = offset
-      error.path = file.path.string
-      throw error
-    }
   }
 }
 

@@ -82,10 +82,11 @@ package final class PackWriter {
       add(entry, entry.blob.flatMap { targets.last($0) }, syncedByteCount)
       return try endRecord(CollectionOfOne(entry), continues: continues, syncedByteCount).head
     }
-    let record = PackRecord(content, offset: byteCount, payloadByteCount: payload.byteCount)
-    let memory = buffer.add(byteCount: record.byteCount)
-    let header = record.encode(payload, in: name, into: memory)
-    list(header, UnsafeRawBufferPointer(rebasing: memory[header.byteCount...].prefix(header.metaByteCount)))
+    guard let header = content.header(payloadByteCount: payload.byteCount) else {
+      preconditionFailure("only a chunk or a manifest is left")
+    }
+    put(header, payload) { content.encodeMeta(into: &$0) }
+    let record = PackRecord(content, offset: byteCount, header: header)
     if let target = record.target { targets.append(target) }
     try endAppending(record.byteCount, 1)
     return record
@@ -98,12 +99,17 @@ package final class PackWriter {
     try check()
     let header = frame.header(payloadByteCount: payload.byteCount)
     let members = frame.records(at: byteCount, payloadByteCount: payload.byteCount)
-    let memory = buffer.add(byteCount: header.recordByteCount)
-    header.encode(payload, in: name, offset: byteCount, into: memory) { frame.encodeMeta(into: &$0) }
-    list(header, UnsafeRawBufferPointer(rebasing: memory[header.byteCount...].prefix(header.metaByteCount)))
+    put(header, payload) { frame.encodeMeta(into: &$0) }
     for case let target? in members.lazy.map(\.target) { targets.append(target) }
     try endAppending(header.recordByteCount, members.count)
     return members
+  }
+
+  /// Adds a record that is no commit record to the buffer and to the footer.
+  private func put(_ header: RecordHeader, _ payload: RawSpan, meta: (inout ByteFiller) -> Void) {
+    let memory = buffer.add(byteCount: header.recordByteCount)
+    header.encode(payload, in: name, offset: byteCount, into: memory, meta: meta)
+    list(header, UnsafeRawBufferPointer(rebasing: memory[header.byteCount...].prefix(header.metaByteCount)))
   }
 
   /// Appends the refs and drops of a commit, and ends it. They become one record, or several if they are long. A
@@ -237,12 +243,7 @@ package final class PackWriter {
   package func flush() throws(BlobStorageError) {
     try check()
     guard buffer.count > 0 else { return }
-    do {
-      try file.write(buffer.bytes, at: writtenByteCount)
-    } catch {
-      failure = error
-      throw error
-    }
+    try ending { () throws(BlobStorageError) in try file.write(buffer.bytes, at: writtenByteCount) }
     let count = buffer.count
     writtenByteCount += Int64(count)
     shortFlushCount = count <= Self.shortFlushByteCount ? shortFlushCount + 1 : 0
@@ -300,25 +301,13 @@ package final class PackWriter {
     try flush()
     try endBlock()
     // A footer says that everything before it is there, so it must not reach the medium first.
-    do { if synchronizes { try file.synchronize() } } catch {
-      poison(error)
-      throw failure ?? error
-    }
-    do { if filledByteCount > 0 { try file.truncate(to: byteCount) } } catch {
-      failure = error
-      throw error
-    }
+    if synchronizes { try synchronize() }
     let footer = footer()
-    do {
+    try ending { () throws(BlobStorageError) in
+      if filledByteCount > 0 { try file.truncate(to: byteCount) }
       try file.put(footer, at: byteCount)
-    } catch {
-      failure = error
     }
-    if let failure { throw failure }
-    do { if synchronizes { try file.synchronize() } } catch {
-      poison(error)
-      throw failure ?? error
-    }
+    if synchronizes { try synchronize() }
     let length = byteCount + Int64(footer.count)
     if reservedByteCount > length {
       // Best effort: space that stays reserved goes with the pack.
@@ -370,5 +359,20 @@ package final class PackWriter {
 
   private func check() throws(BlobStorageError) {
     if let failure { throw failure }
+  }
+
+  /// Runs `body`, whose failure is the end of writing.
+  private func ending(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {
+    do { try body() } catch {
+      failure = error
+      throw error
+    }
+  }
+
+  private func synchronize() throws(BlobStorageError) {
+    do { try file.synchronize() } catch {
+      poison(error)
+      throw failure ?? error
+    }
   }
 }

@@ -467,11 +467,7 @@ package final class ChunkSource: Sendable {
     _ stored: RawSpan, _ kind: CodecKind, _ base: [UInt8]?, into target: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
     try codecs.withDecoder { (decoder) throws(BlobStorageError) in
-      if let base {
-        try decoder.decode(stored, by: kind, base: .prefix(base.span.bytes), into: target)
-      } else {
-        try decoder.decode(stored, by: kind, into: target)
-      }
+      try decoder.decode(stored, by: kind, base: base, into: target)
     }
   }
 

@@ -161,7 +161,7 @@ extension BaseSearch {
       try chunks.bytes(base.digest, keeps: chunks.cache.isWantedAgain(base.digest)))
     guard let baseBytes = found else { return nil }
     let stored = try codecs.withEncoder { (encoder) throws(BlobStorageError) in
-      try encoder.withEncoded(plain, by: codec, base: .prefix(baseBytes.span.bytes), hint: hint) {
+      try encoder.withEncoded(plain, by: codec, base: baseBytes, hint: hint) {
         $0 == .none ? nil : Array($1)
       }
     }

@@ -56,8 +56,8 @@ struct FooterCopies: Sendable {
         Int64(littleEndian: $0.loadUnaligned(fromByteOffset: 8, as: Int64.self))
       )
     }
-    guard packByteCount - footerOffset == byteCount - Int64(begin + PackHeader.byteCount + 4),
-      footerOffset >= Int64(PackHeader.byteCount)
+    guard footerOffset >= Int64(PackHeader.byteCount), packByteCount >= footerOffset,
+      packByteCount - footerOffset == byteCount - Int64(begin + PackHeader.byteCount + 4)
     else { return nil }
     return FooterCopy(file: file, byteCount: packByteCount, footerOffset: footerOffset)
   }

@@ -66,10 +66,6 @@ package final class RecordedFiles: ForwardingFiles {
     }
   }
 
-  package func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64 {
-    try system.allocatedByteCount(below: directory)
-  }
-
   package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
     try runHook(.createDirectory, path)
     try changingNames { (_) throws(BlobStorageError) in

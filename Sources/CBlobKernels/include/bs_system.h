@@ -48,6 +48,7 @@ ssize_t bs_close(int fd);
 // A duplicate that is closed on exec. It shares the open file description, and with it any flock.
 ssize_t bs_duplicate(int fd);
 
+// Of a descriptor that does not block, it waits until there is something to read, and returns -EINTR.
 ssize_t bs_read(int fd, void *bytes, size_t count);
 ssize_t bs_read_at(int fd, void *bytes, size_t count, int64_t offset);
 // Reads what is in the page cache and never waits for the medium; -ENOTSUP where the system has no such call.
@@ -71,10 +72,6 @@ void bs_begin_writeback(int fd, int64_t offset, int64_t byte_count);
 ssize_t bs_reserve(int fd, int64_t byte_count);
 // Tells the system that the file will be read from front to back. Advice only: failure is not reported.
 void bs_advise_sequential(int fd);
-
-// Adds up the bytes of the medium that all below a directory takes, at most 16 levels deep. What goes away meanwhile takes
-// nothing.
-ssize_t bs_allocated_below(int directory, const char *path, int64_t *byte_count);
 
 // How many bytes the file system that a path lies on still has room for.
 ssize_t bs_available_at(const char *path, int64_t *byte_count);

@@ -117,6 +117,19 @@ struct FolderBackendTests {
     #expect(failure { try file.synchronize() }?.code == .io)
   }
 
+  @Test("are damaged where the medium cannot read them twice, also through DispatchIO")
+  func unreadableThroughDispatch() async throws {
+    try makePacks(1)
+    let file = try #require(try backend.openPack(Self.names[0]))
+    disk.plan(Fault(.read, errno: .ioError))
+    let once = await readThroughDispatch(file, offset: 7, byteCount: 9)
+    #expect(once.bytes?.count == 9)
+    for count in 1...2 { disk.plan(Fault(.read, count: count, errno: .ioError)) }
+    let twice = await readThroughDispatch(file, offset: 7, byteCount: 9)
+    let error = try #require(twice.failure)
+    #expect(error.code == .corrupted && error.isUnreadable && error.offset == 7)
+  }
+
   @Test("are not adopted when they are retired between opening and locking")
   func retiredMeanwhile() throws {
     try makePacks(1)

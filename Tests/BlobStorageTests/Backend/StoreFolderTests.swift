@@ -94,6 +94,20 @@ struct StoreFolderTests {
     #expect(try bare.list("/bare") == ["packs"])
   }
 
+  @Test("is no cache where another process ends the cache just then")
+  func cacheEndedMeanwhile() throws {
+    let limits = CacheLimits(byteLimit: 100_000_000)
+    try CacheFile(prefix: [], limits: limits).write(folder)
+    #expect(try CacheFile.read(folder)?.limits == limits)
+    let (reader, other) = (disk.process(), disk.process())
+    let path = folder.cache
+    disk.beforeCalls { (call) throws(BlobStorageError) in
+      if call.kind == .open, call.process == reader.number { try other.remove(path) }
+    }
+    #expect(try CacheFile.read(StoreFolder("/store", files: reader)) == nil)
+    disk.beforeCalls(nil)
+  }
+
   @Test("is known by its file “store”, and by nothing else of that name")
   func exists() throws {
     let place = try StorePlace()

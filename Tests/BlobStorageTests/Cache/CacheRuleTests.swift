@@ -404,8 +404,4 @@ private final class WatchedFiles: ForwardingFiles {
     }
     return try system.open(path, intent)
   }
-
-  func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64 {
-    try system.allocatedByteCount(below: directory)
-  }
 }

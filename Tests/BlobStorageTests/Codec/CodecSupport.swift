@@ -14,10 +14,7 @@ extension ChunkEncoder {
   func encoded(
     _ plain: [UInt8], by choice: CodecChoice, base: [UInt8]? = nil, hint: CompressibilityHint = .unknown
   ) throws -> (kind: CodecKind, bytes: [UInt8]) {
-    let bytes = base ?? []
-    return try withEncoded(
-      plain.span.bytes, by: choice, base: base == nil ? .none : .prefix(bytes.span.bytes), hint: hint
-    ) { ($0, Array($1)) }
+    try withEncoded(plain.span.bytes, by: choice, base: base, hint: hint) { ($0, Array($1)) }
   }
 }
 
@@ -28,11 +25,10 @@ extension ChunkDecoder {
     // A wall behind the output shows an overrun.
     var output = [UInt8](repeating: 0xA5, count: count + 64)
     var failure: BlobStorageError?
-    let bytes = base ?? []
     output.withUnsafeMutableBytes { output in
       do throws(BlobStorageError) {
         try decode(
-          stored.span.bytes, by: kind, base: base == nil ? .none : .prefix(bytes.span.bytes),
+          stored.span.bytes, by: kind, base: base,
           into: UnsafeMutableRawBufferPointer(rebasing: output[..<count]))
       } catch { failure = error }
     }

@@ -86,9 +86,12 @@ struct InputOutputFileTests {
     #expect(lostCount.load(ordering: .relaxed) == 0)
   }
 
-  @Test("a pipe is read to its end, however it arrives in pieces")
-  func readsPipe() throws {
+  @Test(
+    "a pipe is read to its end, however it arrives in pieces, also one that does not block",
+    arguments: [true, false])
+  func readsPipe(blocks: Bool) throws {
     let pipe = Pipe()
+    if !blocks { #expect(fcntl(pipe.fileHandleForReading.fileDescriptor, F_SETFL, O_NONBLOCK) == 0) }
     let input = try InputFile(borrowing: pipe.fileHandleForReading.fileDescriptor, name: "standard input")
     DispatchQueue.global().async {
       for byte: UInt8 in 0..<50 { pipe.fileHandleForWriting.write(Data([byte])) }

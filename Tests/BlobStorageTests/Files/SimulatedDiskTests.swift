@@ -66,6 +66,19 @@ struct SimulatedDiskTests {
     }
   }
 
+  @Test(
+    "a replacement that fails leaves the old bytes, and takes no room",
+    arguments: [CallKind.truncate, .write, .synchronize, .rename])
+  func failedReplacement(_ kind: CallKind) throws {
+    let (disk, _) = try diskWithFile([1, 2])
+    disk.plan(Fault(kind, errno: .noSpace, landingByteCount: 1))
+    #expect(failure { try disk.replace("/a", with: [3, 4, 5]).close() }?.code == .noSpace)
+    #expect(try disk.list("/") == ["a"])
+    #expect(try disk.bytes(of: "/a") == [1, 2])
+    try disk.replace("/a", with: [3, 4, 5]).close()
+    #expect(try disk.bytes(of: "/a") == [3, 4, 5])
+  }
+
   @Test("a power cut tears and reorders as chosen")
   func tearsAsChosen() throws {
     let (disk, file) = try diskWithFile([0, 0, 0])

@@ -143,6 +143,28 @@ struct LeaseTests {
     #expect(try disk.list(Self.folder).isEmpty)
   }
 
+  @Test("that are released whenever they are read keep nobody from reading the others")
+  func releasedMeanwhile() throws {
+    let (busy, other) = (lease(1), lease(2))
+    busy.release(try busy.hold([.chunk(Self.first)]))
+    _ = try other.hold([.chunk(Self.second)])
+    let reader = disk.process()
+    let held = Mutex<LeaseFile.Hold?>(nil)
+    disk.beforeCalls { (call) throws(BlobStorageError) in
+      guard call.process == reader.number, call.detail.contains("0000000000000001.lease") else { return }
+      if call.kind == .status {
+        let hold = try busy.hold([.chunk(Self.first)])
+        held.withLock { $0 = hold }
+      } else if call.kind == .read, let hold = held.withLock({ $0.take() }) {
+        busy.release(hold)
+      }
+    }
+    let leases = try Leases.read(folder: Self.folder, files: reader, algorithm: .blake3)
+    disk.beforeCalls(nil)
+    #expect(leases.held == [.chunk(Self.second)])
+    #expect(leases.firstPacks == [1: .max, 2: .max])
+  }
+
   @Test("that cannot be read are an error: what they hold is not known")
   func damage() throws {
     let lease = lease(1)

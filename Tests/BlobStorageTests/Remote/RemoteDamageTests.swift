@@ -64,6 +64,27 @@ struct RemoteDamageTests {
     #expect(try lab.all(again) == lab.bytes.map { Data($0) })
   }
 
+  @Test("in the lengths that a machine keeps of packs is passed over, also where the checksum is right")
+  func keptLengths() throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let state = lab.place.statePath("writer")
+    let names = try FileManager.default.contentsOfDirectory(atPath: state + "/footers")
+    #expect(!names.isEmpty)
+    for name in names {
+      let url = URL(filePath: "\(state)/footers/\(name)")
+      var bytes = Array(try Data(contentsOf: url).dropLast(4))
+      withUnsafeBytes(of: Int64.min.littleEndian) { bytes.replaceSubrange(0..<8, with: $0) }
+      let checksum = CRC32C.checksum(bytes.span.bytes)
+      withUnsafeBytes(of: checksum.littleEndian) { bytes += Array($0) }
+      try Data(bytes).write(to: url)
+    }
+    try FileManager.default.removeItem(atPath: state + "/catalog")
+    let again = try lab.place.engine("writer")
+    #expect(try lab.all(again) == lab.bytes.map { Data($0) })
+    #expect(try again.verify().damaged == [])
+  }
+
   @Test("is not what a power cut leaves of a machine's own packs: they are read where they were published")
   func tornByPowerCut() throws {
     var random = SplitMix64.announced()
