@@ -321,7 +321,8 @@ package final class RemoteBackend: Backend {
   ) throws(BlobStorageError) -> Publication.Outcome {
     if !unnamed.withLock({ $0.contains(name) }) {
       let outcome = try Publication.publish(
-        name, .file(file, byteCount: byteCount), objects, storeID: storeID, weaknesses: weaknesses)
+        name, .file(file, byteCount: byteCount), objects, storeID: storeID, known: collections,
+        weaknesses: weaknesses)
       guard outcome == .published else { return outcome }
       unnamed.withLock { _ = $0.insert(name) }
       setPublished(name, byteCount)

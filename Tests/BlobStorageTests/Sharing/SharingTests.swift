@@ -171,10 +171,32 @@ struct SharingTests {
     #expect(try place.publish(5, 1, 2) == .foreign)
     let hidden = Flag()
     place.objects.setHook { (call) throws(BlobStorageError) in
-      // Collected between the put and the look.
+      // Deleted between the put and the look, by no collector.
       if call.kind == .tail, hidden.isFirst() { place.objects.set(call.name, nil) }
     }
     #expect(try place.publish(5, 1, 1) == .published)
+    #expect(place.objects.peek(SharedNames.pack(name(5, 1))) != nil)
+    place.objects.setHook { (call) throws(BlobStorageError) in
+      if call.kind == .tail { place.objects.set(call.name, nil) }
+      if call.kind == .put { place.addPack(5, 1, 1) }
+    }
+    #expect(throws: BlobStorageError.self) { try place.publish(5, 1, 1) }
+  }
+
+  @Test("a pack that was collected between its put and the look is published, and is not put again")
+  func collectedMeanwhile() throws {
+    let place = SharedPlace()
+    let pack = name(5, 1)
+    #expect(try place.publish(5, 1, 1) == .published)
+    let mine = try #require(try place.log.condemn([pack], after: Collections(), by: 1))
+    let isDone = Flag()
+    place.objects.setHook { (call) throws(BlobStorageError) in
+      guard call.kind == .tail, isDone.isFirst() else { return }
+      _ = try place.log.remove([pack], after: mine, by: 1)
+      place.objects.set(call.name, nil)
+    }
+    #expect(try place.publish(5, 1, 1) == .published)
+    #expect(place.objects.peek(SharedNames.pack(pack)) == nil)
   }
 
   @Test("a pack that differs from the one of its name in the last byte is another")
