@@ -220,8 +220,12 @@ package final class CatalogExtension: Sendable {
     var mustRebuild = false
     for name in local {
       // A living writer holds the lock.
-      guard let byteCount = listing.packs[name], let file = try backend.adoptPack(name) else { continue }
+      guard let listed = listing.packs[name], let file = try backend.adoptPack(name) else { continue }
       defer { file.close() }
+      var byteCount: Int64? = listed
+      // A change names no length.
+      if listing.isPartial { byteCount = try backend.objects.tail(SharedNames.pack(name), byteCount: 1)?.byteCount }
+      if byteCount == nil { continue }
       if try file.status().byteCount == byteCount { continue }
       backend.distrustLocal(name)
       packs.forget([name])
