@@ -72,7 +72,7 @@ struct Repairer {
         lost.formUnion(distrusted)
         if acceptsLosses, missing.contains(row.name) {
           try copy(try knownRecords(of: row.name), of: row.name)
-        } else if acceptsLosses, row.isDamaged {
+        } else if acceptsLosses, row.isDamaged || result.isReplaced {
           try copy(result.whole, of: row.name)
           replaced.insert(row.name)
         }

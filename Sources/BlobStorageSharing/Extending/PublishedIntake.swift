@@ -284,7 +284,7 @@ struct PublishedIntake {
     row.durableByteCount = pack.byteCount
     guard let outcome = pack.outcome else { return }
     row.isSealed = true
-    row.isDamaged = !outcome.gaps.isEmpty
+    row.isDamaged = !outcome.gaps.isEmpty || outcome.lacksTrailer
   }
 
   /// Whether a file has an intact header of another store, whatever its name and format version.
