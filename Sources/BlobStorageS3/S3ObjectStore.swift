@@ -122,8 +122,8 @@ package final class S3ObjectStore: ObjectStore {
         + "than was asked for.")
   }
 
-  /// Whether the object is missing, rather than the bucket.
+  /// Whether the object is missing, rather than the bucket. A proxy's own 404 has no code, and says nothing about it.
   private static func isMissing(_ answer: HTTPAnswer) -> Bool {
-    answer.status == 404 && S3Refusal(answer).code != "NoSuchBucket"
+    answer.status == 404 && !["", "NoSuchBucket"].contains(S3Refusal(answer).code)
   }
 }
