@@ -169,7 +169,7 @@ package final class CatalogExtension: Sendable {
       // Changes have named the missing ones: the bucket was restored from an older copy.
       listing = try backend.publishedPacks()
     }
-    if !listing.isComplete(for: published.subtracting(known.lost)) {
+    if published.subtracting(known.lost).contains(where: { listing.isMissing($0) }) {
       // A pack counts as lost only if two listings lack it.
       listing = try backend.publishedPacks()
     }
@@ -388,8 +388,7 @@ package final class CatalogExtension: Sendable {
     _ names: Set<PackName>
   ) throws(BlobStorageError) -> (applied: Set<PackName>, strays: Set<PackName>, addedCount: UInt64) {
     guard !names.isEmpty else { return ([], [], 0) }
-    var intake = PublishedIntake(
-      builder, into: catalog, afterGroup: { () throws(BlobStorageError) in try CancellationFlag.check() })
+    var intake = PublishedIntake(builder, into: catalog)
     try backend.forEachPublished(names.sorted()) { (name, file) throws(BlobStorageError) in
       guard let file else { return }
       do throws(BlobStorageError) { try intake.add(name, file) } catch {

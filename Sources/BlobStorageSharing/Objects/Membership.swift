@@ -5,10 +5,10 @@ import BlobStorage
 /// The order makes it safe. A writer registers and *then* reads the log; a collector condemns and *then* lists the
 /// writers. Either the collector sees the writer, or the writer sees the condemnation.
 package struct Membership: Sendable {
+  let objects: any ObjectStore
+  let storeID: [UInt8]
   package let writer: UInt64
-  private let objects: any ObjectStore
-  private let storeID: [UInt8]
-  private let process: WriterProcess
+  let process: WriterProcess
   /// Grows with each renewal.
   package var lifeCount: UInt64 = 1
 
@@ -20,19 +20,11 @@ package struct Membership: Sendable {
     _ objects: any ObjectStore, storeID: [UInt8], writer: UInt64, process: WriterProcess,
     known: Collections = Collections()
   ) throws(BlobStorageError) -> (membership: Membership, collections: Collections) {
-    let membership = Membership(objects, storeID: storeID, writer: writer, process: process)
+    let membership = Membership(objects: objects, storeID: storeID, writer: writer, process: process)
     try membership.register(known, publishedSequence: 0)
     let collections = try CollectionLog(objects, storeID: storeID).read(after: known)
     if collections.isStanding { try membership.pass(collections.epoch) }
     return (membership, collections)
-  }
-
-  /// A writer that has registered or is about to.
-  package init(_ objects: any ObjectStore, storeID: [UInt8], writer: UInt64, process: WriterProcess) {
-    self.objects = objects
-    self.storeID = storeID
-    self.writer = writer
-    self.process = process
   }
 
   /// Puts the registration. A new `lifeCount` shows collectors that this writer lives.

@@ -11,17 +11,9 @@ package struct WriterRegistration: Hashable, Sendable {
   package var publishedSequence: UInt32
   /// The writer's process, for messages.
   package var process: WriterProcess
+}
 
-  package init(
-    writer: UInt64, seenNumber: UInt32, lifeCount: UInt64, publishedSequence: UInt32, process: WriterProcess
-  ) {
-    self.writer = writer
-    self.seenNumber = seenNumber
-    self.lifeCount = lifeCount
-    self.publishedSequence = publishedSequence
-    self.process = process
-  }
-
+extension WriterRegistration {
   /// A text, truncated to its greatest length.
   static func nameBytes(_ machine: String) -> [UInt8] {
     // Truncate between characters, because a part of one would not be valid UTF-8.

@@ -95,11 +95,6 @@ package final class RemoteBackend: Backend {
   /// Ends the prefetching threads.
   func close() { readAhead.close() }
 
-  /// Registers a callback for packs evicted from the local cache. An open file keeps their bytes on the disk.
-  package func whenRoomIsMade(_ body: @escaping @Sendable (Set<PackName>) -> Void) {
-    fetches.cache.whenRoomIsMade(body)
-  }
-
   /// A record of an unknown format counts as damage, because another machine may have a later build.
   package func isDamage(_ error: BlobStorageError) -> Bool {
     error.code == .corrupted || error.code == .unsupportedFormat

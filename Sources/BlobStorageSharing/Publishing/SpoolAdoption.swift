@@ -111,7 +111,7 @@ struct SpoolAdoption {
     }
     try backend.announceEnd(of: writer)
     try Membership(
-      backend.objects, storeID: backend.storeID, writer: writer, process: WriterProcess(machine: "")
+      objects: backend.objects, storeID: backend.storeID, writer: writer, process: WriterProcess(machine: "")
     ).leave(publishedSequence: 0)
   }
 
