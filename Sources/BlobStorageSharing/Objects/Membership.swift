@@ -83,22 +83,27 @@ package struct Membership: Sendable {
   ) throws(BlobStorageError) -> [UInt64: UInt32] {
     var sequences: [UInt64: UInt32] = [:]
     for writer in writers {
-      do throws(BlobStorageError) {
-        sequences[writer] = try registration(of: writer, objects, storeID: storeID)?.publishedSequence
-      } catch {
-        // An unreadable registration names no sequence.
-        guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
-      }
+      sequences[writer] = try registration(of: writer, objects, storeID: storeID)?.publishedSequence
     }
     return sequences
   }
 
-  /// The registration of a writer; nil if it has left.
+  /// The registration of a writer; nil if it has left. An unreadable one counts as a writer that has published nothing,
+  /// because a later build may renew it.
   package static func registration(
     of writer: UInt64, _ objects: any ObjectStore, storeID: [UInt8]
   ) throws(BlobStorageError) -> WriterRegistration? {
-    guard let bytes = try objects.whole(SharedNames.writer(writer), .registration) else { return nil }
-    return try WriterRegistration(bytes, writer: writer, storeID: storeID)
+    let name = SharedNames.writer(writer)
+    do throws(BlobStorageError) {
+      guard let bytes = try objects.whole(name, .registration) else { return nil }
+      return try WriterRegistration(bytes, writer: writer, storeID: storeID)
+    } catch {
+      guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
+      guard let bytes = try objects.get(name, 0..<1_024) else { return nil }
+      return WriterRegistration(
+        writer: writer, seenNumber: 0, lifeCount: UInt64(CRC32C.checksum(bytes.span.bytes)),
+        publishedSequence: 0, process: WriterProcess(machine: "A writer of an unknown machine"))
+    }
   }
 
   /// Deletes the acks of condemnations before `epoch`: no collector waits for them.
