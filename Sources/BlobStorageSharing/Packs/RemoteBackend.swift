@@ -284,12 +284,13 @@ package final class RemoteBackend: Backend {
   /// Drops a pack's cached parts, so that the next reads go to the object store.
   package func forgetRecords(_ name: PackName) { fetches.cache.forget(name) }
 
-  /// Whether header or footer of a published pack differ from the local copies.
+  /// Whether length, header or footer of a published pack differ from the local copies.
   ///
   /// The local copies stay, because no other machine may have them.
   package func hasOtherFooter(_ name: PackName) throws(BlobStorageError) -> Bool {
     guard let copy = try footers.open(name) else { return false }
     defer { copy.file.close() }
+    if let byteCount = publishedByteCount(name), byteCount != copy.byteCount { return true }
     for range in [0..<Int64(PackHeader.byteCount), copy.footerOffset..<copy.byteCount] {
       var offset = range.lowerBound
       while offset < range.upperBound {
