@@ -125,18 +125,8 @@ private struct MarkupReader {
 
   private mutating func name() -> String? {
     let start = index
-    while index < bytes.count, Self.isNameByte(bytes[index]) { index += 1 }
+    while index < bytes.count, bytes[index].isLetterOrDigit(or: "_-.:") { index += 1 }
     return index > start ? String(decoding: bytes[start..<index], as: UTF8.self) : nil
-  }
-
-  private static func isNameByte(_ byte: UInt8) -> Bool {
-    switch byte {
-    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-      UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "_"), UInt8(ascii: "-"), UInt8(ascii: "."),
-      UInt8(ascii: ":"):
-      true
-    default: false
-    }
   }
 
   /// Skips the declaration, comments and space before and after the document's element.

@@ -2,19 +2,13 @@
 package enum PercentEncoding {
   /// Encodes a query's name or value, or a path with `keepingSlashes`.
   package static func encode(_ text: some StringProtocol, keepingSlashes: Bool = false) -> String {
+    let digits = Array("0123456789ABCDEF".utf8)
     var encoded: [UInt8] = []
     for byte in text.utf8 {
-      switch byte {
-      case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
-        UInt8(ascii: "~"):
+      if byte.isLetterOrDigit(or: keepingSlashes ? "-._~/" : "-._~") {
         encoded.append(byte)
-      case UInt8(ascii: "/") where keepingSlashes: encoded.append(byte)
-      default:
-        let digits = Array("0123456789ABCDEF".utf8)
-        encoded.append(UInt8(ascii: "%"))
-        encoded.append(digits[Int(byte >> 4)])
-        encoded.append(digits[Int(byte & 15)])
+      } else {
+        encoded += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
       }
     }
     return String(decoding: encoded, as: UTF8.self)
@@ -39,5 +33,17 @@ package enum PercentEncoding {
       }
     }
     return String(validating: bytes, as: UTF8.self)
+  }
+}
+
+extension UInt8 {
+  /// Whether the byte is an ASCII letter or digit, or one of `others`.
+  func isLetterOrDigit(or others: String) -> Bool {
+    switch self {
+    case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+      UInt8(ascii: "0")...UInt8(ascii: "9"):
+      true
+    default: others.utf8.contains(self)
+    }
   }
 }

@@ -76,7 +76,7 @@ extension S3Configuration {
     }
     let credentials = try Self.credentials(environment, profile)
     let region = setting(["AWS_REGION", "AWS_DEFAULT_REGION"], "region") ?? Self.defaultRegion
-    guard region.utf8.allSatisfy(Self.isRegionByte) else {
+    guard region.utf8.allSatisfy({ $0.isLetterOrDigit(or: "-_") }) else {
       throw BlobStorageError(
         .invalidArgument, "'\(region)' is not a region: a region has letters, digits and '-'.")
     }
@@ -139,14 +139,5 @@ extension S3Configuration {
         "There is no profile '\(named)' (AWS_PROFILE) in \(paths.joined(separator: " or ")).")
     }
     return settings ?? [:]
-  }
-
-  private static func isRegionByte(_ byte: UInt8) -> Bool {
-    switch byte {
-    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-      UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
-      true
-    default: false
-    }
   }
 }

@@ -39,8 +39,8 @@ public struct S3Endpoint: Hashable, Sendable, CustomStringConvertible {
       host = rest[..<colon]
       port = rest[rest.index(after: colon)...]
     }
-    let isAddress = rest.first == "["
-    guard !host.isEmpty, host.utf8.allSatisfy({ Self.isHostByte($0, isAddress: isAddress) }) else {
+    let others = rest.first == "[" ? "-._:" : "-._"
+    guard !host.isEmpty, host.utf8.allSatisfy({ $0.isLetterOrDigit(or: others) }) else {
       throw Self.notOne(text)
     }
     isSecure = scheme.value
@@ -67,15 +67,5 @@ public struct S3Endpoint: Hashable, Sendable, CustomStringConvertible {
       .invalidArgument,
       "The address of the object store (AWS_ENDPOINT_URL) is not valid: write https://HOST or http://HOST:PORT, "
         + "without a path, a user or a password.")
-  }
-
-  private static func isHostByte(_ byte: UInt8, isAddress: Bool) -> Bool {
-    switch byte {
-    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-      UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"):
-      true
-    case UInt8(ascii: ":"): isAddress
-    default: false
-    }
   }
 }

@@ -65,13 +65,6 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
   // Accepts the names that any object store accepts: AWS refuses '_' and upper case in new buckets.
   private static func isBucket(_ text: Substring) -> Bool {
     (3...63).contains(text.utf8.count) && text.first != "." && text.first != "-"
-      && text.utf8.allSatisfy { byte in
-        switch byte {
-        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-          UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"):
-          true
-        default: false
-        }
-      }
+      && text.utf8.allSatisfy { $0.isLetterOrDigit(or: "-._") }
   }
 }

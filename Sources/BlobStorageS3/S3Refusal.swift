@@ -87,6 +87,11 @@ struct S3Refusal {
         .permissionDenied,
         "\(service) refuses \(request.text(configuration)) to these credentials (\(name)): they need to read, write, "
           + "list and delete there.")
+    case ("", 404):
+      return BlobStorageError(
+        .io,
+        "\(service) answered \(request.text(configuration)) with 404, but not as an object store does: check"
+          + " AWS_ENDPOINT_URL, and any proxy in front of it.")
     case (_, 429), (_, 503):
       return BlobStorageError(
         .busy,

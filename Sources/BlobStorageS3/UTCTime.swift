@@ -9,15 +9,13 @@ package struct UTCTime: Hashable, Sendable {
   /// `20130524T000000Z`.
   package var basicText: String {
     let parts = self.parts
-    let clock = [parts.tm_hour, parts.tm_min, parts.tm_sec].map { Self.digits($0, 2) }.joined()
-    return "\(day)T\(clock)Z"
+    return day + String(format: "T%02d%02d%02dZ", parts.tm_hour, parts.tm_min, parts.tm_sec)
   }
 
   /// `20130524`.
   package var day: String {
     let parts = self.parts
-    return Self.digits(parts.tm_year + 1900, 4) + Self.digits(parts.tm_mon + 1, 2)
-      + Self.digits(parts.tm_mday, 2)
+    return String(format: "%04d%02d%02d", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday)
   }
 
   /// Parses a `Date` header such as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, 5.6.7); nil if it is malformed.
@@ -50,11 +48,6 @@ package struct UTCTime: Hashable, Sendable {
     var parts = tm()
     gmtime_r(&seconds, &parts)
     return parts
-  }
-
-  private static func digits(_ number: Int32, _ count: Int) -> String {
-    let text = String(number)
-    return String(repeating: "0", count: max(0, count - text.utf8.count)) + text
   }
 
   private static func number(_ text: Substring, _ count: Int) -> Int32? {

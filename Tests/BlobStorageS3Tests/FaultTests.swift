@@ -353,7 +353,7 @@ struct FaultTests {
       (5..<15, "bytes=5-14", 206, "bytes 5-9/10", "56789", "56789"),
       (5..<5, "bytes=5-5", 206, "bytes 5-5/10", "5", ""),
       (20..<30, "bytes=20-29", 416, "", "", ""), (0..<10, "bytes=0-9", 200, "", "0123", "0123"),
-      (0..<10, "bytes=0-9", 404, "", "", nil),
+      (0..<10, "bytes=0-9", 404, "", "<Error><Code>NoSuchKey</Code></Error>", nil),
     ] as [(Range<Int64>, String, Int, String, String, String?)])
   func parts(
     range: Range<Int64>, asked: String, status: Int, contentRange: String, body: String, expected: String?

@@ -97,6 +97,21 @@ struct RefusalTests {
     #expect(FaultTests.failure { _ = try store.list("", after: nil) }?.code == .noBucket)
   }
 
+  @Test("tells a proxy that knows no object store from no object")
+  func proxyAnswer() throws {
+    let server = try ScriptedServer { _, _ in .reply(404, [], "404 page not found") }
+    let store = try Scripted(server).store
+    let requests: [() throws -> Void] = [
+      { _ = try store.get("packs/x", 0..<1) }, { _ = try store.tail("packs/x", byteCount: 1) },
+      { try store.delete("packs/x") },
+    ]
+    for request in requests {
+      let failure = FaultTests.failure(request)
+      #expect(failure?.code == .io)
+      #expect(failure?.message.contains("check AWS_ENDPOINT_URL") == true)
+    }
+  }
+
   @Test("when the certificate is another host's or untrusted, and there is none when it is right")
   func certificates() throws {
     let server = try ScriptedServer(certificate: .localhost) { _, _ in .reply(204) }

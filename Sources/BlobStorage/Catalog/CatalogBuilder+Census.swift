@@ -207,8 +207,10 @@ extension CatalogBuilder {
       // The pack was removed meanwhile; its live records lie in another pack.
       guard let file = try backend.openPack(name) else { continue }
       defer { file.close() }
+      let isCut: Bool
       do throws(BlobStorageError) {
-        guard try apply(name, file, into: database) != nil else { continue }
+        guard let outcome = try apply(name, file, into: database) else { continue }
+        isCut = outcome.lacksTrailer
       } catch {
         guard error.code == .packGone else { throw error }
         continue
@@ -216,6 +218,7 @@ extension CatalogBuilder {
       let byteCount = try file.status().byteCount
       try database.write { (transaction) throws(BlobStorageError) in
         try Self.markPublished(name, byteCount: byteCount, in: transaction)
+        if isCut { try transaction.updatePack(name) { $0.isDamaged = true } }
       }
     }
     try database.write { (transaction) throws(BlobStorageError) in

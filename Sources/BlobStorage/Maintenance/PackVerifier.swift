@@ -24,6 +24,8 @@ struct PackVerifier {
     var wholeCount = 0
     /// Whether the pack has records of a later build, which cannot be copied.
     var hasUnknownRecords = false
+    /// Whether header or footer of the published pack are not what this machine keeps of them.
+    var isReplaced = false
 
     static func missing(_ pack: PackName) -> Outcome { Outcome(findings: [.missing(pack)]) }
   }
@@ -48,6 +50,7 @@ struct PackVerifier {
   ) throws(BlobStorageError) -> Outcome {
     // Where packs are published, a local copy says nothing about the published pack.
     if !isQuick, row.durableByteCount > 0, try !sharing.readAnew(row.name) {
+      outcome.isReplaced = true
       find(row.appliedByteCount, "its header or footer differs from what was published")
     }
     // gc has removed the pack since the catalog was read, or it is lost.

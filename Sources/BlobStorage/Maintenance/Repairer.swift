@@ -82,7 +82,7 @@ struct Repairer {
         if acceptsLosses, isMissing {
           let known = try knownRecords(of: row.name)
           if !known.isEmpty { try copy(row.name) { (add) in add(known) } }
-        } else if acceptsLosses, row.isDamaged {
+        } else if acceptsLosses, row.isDamaged || result.isReplaced {
           if result.wholeCount > 0 { _ = try copyWhole(row) }
           replaced.insert(row.name)
         }

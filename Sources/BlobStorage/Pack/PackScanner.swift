@@ -23,6 +23,8 @@ package struct PackScanner {
     package var lost: [Range<Int64>] = []
     /// Why the medium could not read a part of the pack, if there is one. Another scan may find the part whole.
     package var unreadable: BlobStorageError?
+    /// Whether the pack has no trailer. A published pack has been cut then, or replaced.
+    package var lacksTrailer = false
   }
 
   private let file: any File
@@ -135,7 +137,9 @@ package struct PackScanner {
     _ header: PackHeader, verifiesPayloads: Bool, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Outcome {
     guard let trailer = try trailer() else {
-      return try scanRecords(header, upTo: byteCount, isSealed: false, body)
+      var outcome = try scanRecords(header, upTo: byteCount, isSealed: false, body)
+      outcome.lacksTrailer = true
+      return outcome
     }
     if verifiesPayloads { return try scanRecords(header, upTo: trailer.footerOffset, isSealed: true, body) }
     do throws(BlobStorageError) {

@@ -57,7 +57,8 @@ extension Collector {
     for name in backend.lastListing?.leftovers ?? [] { try backend.objects.delete(SharedNames.pack(name)) }
   }
 
-  /// Reports packs that are neither listed nor removed as obstacles: their objects were deleted, and may be needed.
+  /// Reports packs that are neither listed nor removed as obstacles: their objects were deleted, and may be needed. So
+  /// may what has been cut off an object.
   func addMissing(_ rows: [(number: UInt32, row: PackRow)], _ backend: RemoteBackend) {
     guard let listing = backend.lastListing else { return }
     let lost = rows.lazy.map(\.row).filter { row in
@@ -66,6 +67,10 @@ extension Collector {
     }
     for name in Set(listing.missing).union(lost.map(\.name)).sorted() {
       report.obstacles.append(.missing(name.description))
+    }
+    for (_, row) in rows where row.durableByteCount > 0 && !row.isDamaged {
+      guard let byteCount = listing.packs[row.name], byteCount != row.durableByteCount else { continue }
+      report.obstacles.append(.damaged(row.name.description))
     }
   }
 

@@ -17,8 +17,7 @@ extension SharedStore {
     if !options.isDryRun { try engine.writer.rollOver() }
     // Before losses end this: the loss of packs of a registered writer may not be accepted.
     if !options.isDryRun, !options.fencedWriters.isEmpty {
-      try withCollector(engine) { (own) throws(BlobStorageError) in
-        guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
+      try withCollector(engine) { (own, store) throws(BlobStorageError) in
         for writer in options.fencedWriters.sorted() { try store.fence(writer, for: own) }
       }
     }
@@ -31,9 +30,9 @@ extension SharedStore {
       return report
     }
     let report = try withCollector(engine, recompresses: options.recompresses) {
-      (own) throws(BlobStorageError) in
-      let report = try collect(by: own, engine, options, progress)
-      if !options.isDryRun { own.shared?.keepIndex() }
+      (own, store) throws(BlobStorageError) in
+      let report = try collect(by: own, store, engine, options, progress)
+      if !options.isDryRun { store.keepIndex() }
       return report
     }
     if !options.isDryRun { try engine.extend() }
@@ -47,8 +46,7 @@ extension SharedStore {
   package func acceptLosses(_ engine: Engine, replaced: Set<PackName>) throws(BlobStorageError) {
     try checkCollects(engine)
     let known = try Set(catalogExtension.run(isFull: true).missing).union(replaced)
-    try withCollector(engine) { (own) throws(BlobStorageError) in
-      guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
+    try withCollector(engine) { (own, store) throws(BlobStorageError) in
       let log = try store.log(of: own)
       for _ in 0..<Self.attemptCountMax {
         // List the gaps again, because a pack may have returned.
@@ -143,7 +141,7 @@ extension SharedStore {
   ///
   /// - Parameter recompresses: whether the engine needs a cache for recompression.
   private func withCollector<T>(
-    _ engine: Engine, recompresses: Bool = false, _ body: (Engine) throws(BlobStorageError) -> T
+    _ engine: Engine, recompresses: Bool = false, _ body: (Engine, SharedStore) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     var remote = remote
     remote.configuration.cacheByteLimit = recompresses ? Self.recompressionCacheByteCount : 0
@@ -152,7 +150,8 @@ extension SharedStore {
       path: engine.folder.path.entry("collector").string,
       configuration: StoreConfiguration(logger: logger, cacheByteLimit: 0),
       environment: collectorEnvironment(engine), remote: remote)
-    let outcome = Result { () throws(BlobStorageError) in try body(own) }
+    guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
+    let outcome = Result { () throws(BlobStorageError) in try body(own, store) }
     do throws(BlobStorageError) { try own.close() } catch {
       // Its published packs stay, and the next collection continues.
       logger.warning("A collection did not finish.", metadata: ["reason": "\(error.message)"])
@@ -161,9 +160,9 @@ extension SharedStore {
   }
 
   private func collect(
-    by own: Engine, _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
+    by own: Engine, _ store: SharedStore, _ engine: Engine, _ options: GarbageCollectionOptions,
+    _ progress: ProgressHandler?
   ) throws(BlobStorageError) -> GarbageCollectionReport {
-    guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
     let removal = SharedRemoval(store: store) { [self] (collections) throws(BlobStorageError) in
       // This process is also a writer, and must acknowledge.
       backend.adopt(collections)
@@ -202,10 +201,10 @@ extension SharedStore {
     try collector.extend()
     let published = try Membership.publishedSequences(
       remote.objects, storeID: backend.storeID, of: [writer])[writer]
-    let outcome = try Fencing.fence(
+    let end = try Fencing.fence(
       writer, published: published ?? 0, removed: backend.collections.removed, by: collector.writer.writerID,
       remote.objects, storeID: backend.storeID)
-    guard case .fenced = outcome else {
+    guard end != nil else {
       throw BlobStorageError(.busy, "Writer \(text) keeps publishing: fence it again.")
     }
     try backend.announceEnd(of: writer)

@@ -145,27 +145,18 @@ struct WriterWait {
             + " \(backend.objects.place) if it is gone for good."
         )
       }
-      let outcome = try Fencing.fence(
+      let end = try Fencing.fence(
         writer, published: waited[writer].flatMap { $0 }?.publishedSequence ?? 0, removed: mine.removed,
         by: mine.collector, backend.objects, storeID: backend.storeID)
-      guard case .fenced = outcome else {
+      guard end != nil else {
         throw BlobStorageError(.busy, "A machine keeps publishing: collect again later to continue.")
       }
       fenced.insert(writer)
     }
   }
 
-  /// The registration of a writer; nil if it has left. An unreadable one counts as a writer, because a later build may
-  /// renew it.
+  /// The registration of a writer; nil if it has left.
   private func registration(_ writer: UInt64) throws(BlobStorageError) -> WriterRegistration? {
-    do throws(BlobStorageError) {
-      return try Membership.registration(of: writer, backend.objects, storeID: backend.storeID)
-    } catch {
-      guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
-      let bytes = try backend.objects.get(SharedNames.writer(writer), 0..<1_024) ?? []
-      return WriterRegistration(
-        writer: writer, seenNumber: 0, lifeCount: UInt64(CRC32C.checksum(bytes.span.bytes)),
-        publishedSequence: 0, process: WriterProcess(machine: "A writer of an unknown machine"))
-    }
+    try Membership.registration(of: writer, backend.objects, storeID: backend.storeID)
   }
 }

@@ -169,7 +169,7 @@ package final class CatalogExtension: Sendable {
       // Changes have named the missing ones: the bucket was restored from an older copy.
       listing = try backend.publishedPacks()
     }
-    if !listing.isComplete(for: published.subtracting(known.lost)) {
+    if published.subtracting(known.lost).contains(where: { listing.isMissing($0) }) {
       // A pack counts as lost only if two listings lack it.
       listing = try backend.publishedPacks()
     }
@@ -191,14 +191,8 @@ package final class CatalogExtension: Sendable {
     // Includes packs that were applied in part, and packs whose process died between publishing and recording.
     var incomplete = listed.subtracting(known.complete).subtracting(local)
     if listing.isPartial { incomplete.formUnion(known.partial.subtracting(gone).subtracting(local)) }
-    let (applied, strays, addedCount) = try apply(incomplete)
-    if !strays.isEmpty {
-      // The gap before a pack of another store is not a gap.
-      backend.ignore(strays)
-      return false
-    }
-    report.newPackCount += applied.subtracting(known.partial).subtracting(known.unpublished).count
-    guard applied == incomplete else { return false }
+    let begun = known.partial.union(known.unpublished)
+    guard let addedCount = try apply(incomplete, begun: begun, &report) else { return false }
     try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
     if !listing.collections.condemned.isEmpty { try catalog.condemnUncounted(backend) }
     if !gone.isEmpty { try remove(gone) }
@@ -220,8 +214,12 @@ package final class CatalogExtension: Sendable {
     var mustRebuild = false
     for name in local {
       // A living writer holds the lock.
-      guard let byteCount = listing.packs[name], let file = try backend.adoptPack(name) else { continue }
+      guard let listed = listing.packs[name], let file = try backend.adoptPack(name) else { continue }
       defer { file.close() }
+      var byteCount: Int64? = listed
+      // A change names no length.
+      if listing.isPartial { byteCount = try backend.objects.tail(SharedNames.pack(name), byteCount: 1)?.byteCount }
+      if byteCount == nil { continue }
       if try file.status().byteCount == byteCount { continue }
       backend.distrustLocal(name)
       packs.forget([name])
@@ -272,13 +270,7 @@ package final class CatalogExtension: Sendable {
     guard let new else { return nil }
     backend.setLost([])
     knowsFenced.store(false, ordering: .relaxed)
-    let (applied, strays, addedCount) = try apply(new)
-    if !strays.isEmpty {
-      backend.ignore(strays)
-      return false
-    }
-    report.newPackCount += applied.count
-    guard applied == new else { return false }
+    guard let addedCount = try apply(new, begun: [], &report) else { return false }
     try showAgain()
     try setSettled(news, settled.state, nextPack: settled.nextPack + addedCount)
     try setQuiet(since: settled.state, begin)
@@ -378,14 +370,14 @@ package final class CatalogExtension: Sendable {
     }
   }
 
-  /// Applies packs to the catalog. Returns the packs that still existed, those of other stores, and the number of packs
-  /// added to the catalog.
+  /// Applies packs to the catalog, of which some may be begun already.
+  ///
+  /// - Returns: the number of packs added to the catalog; nil if one was gone, or belongs to another store.
   private func apply(
-    _ names: Set<PackName>
-  ) throws(BlobStorageError) -> (applied: Set<PackName>, strays: Set<PackName>, addedCount: UInt64) {
-    guard !names.isEmpty else { return ([], [], 0) }
-    var intake = PublishedIntake(
-      builder, into: catalog, afterGroup: { () throws(BlobStorageError) in try CancellationFlag.check() })
+    _ names: Set<PackName>, begun: Set<PackName>, _ report: inout ExtensionReport
+  ) throws(BlobStorageError) -> UInt64? {
+    guard !names.isEmpty else { return 0 }
+    var intake = PublishedIntake(builder, into: catalog)
     try backend.forEachPublished(names.sorted()) { (name, file) throws(BlobStorageError) in
       guard let file else { return }
       do throws(BlobStorageError) { try intake.add(name, file) } catch {
@@ -395,7 +387,13 @@ package final class CatalogExtension: Sendable {
     try intake.finish()
     // Chunks may have moved, and missing chunks may now exist.
     try catalog.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
-    return (intake.applied, intake.strays, intake.addedCount)
+    if !intake.strays.isEmpty {
+      // The gap before a pack of another store is not a gap.
+      backend.ignore(intake.strays)
+      return nil
+    }
+    report.newPackCount += intake.applied.subtracting(begun).count
+    return intake.applied == names ? intake.addedCount : nil
   }
 
   /// Rebuilds the catalog if a pack that exists only on this machine is gone.

@@ -24,7 +24,6 @@ struct PublishedIntake {
   /// The number of chunks in one transaction. Larger transactions are not faster and take more memory: replaced pages
   /// exist twice until the next transaction but one.
   private let chunkCountOfBatch: Int
-  private let afterGroup: () throws(BlobStorageError) -> Void
   private var packs: [Pack] = []
   private var chunks: [Chunk] = []
   private var recordCount = 0
@@ -77,21 +76,16 @@ struct PublishedIntake {
     }
   }
 
-  /// - Parameter afterGroup: runs after each applied group; an error ends the work.
-  init(
-    _ builder: CatalogBuilder, into catalog: Catalog,
-    afterGroup: @escaping () throws(BlobStorageError) -> Void = {}
-  ) {
+  init(_ builder: CatalogBuilder, into catalog: Catalog) {
     self.builder = builder
     self.catalog = catalog
-    self.afterGroup = afterGroup
     recordCountMax = builder.recordCountOfBatch * 8
     chunkCountOfBatch = max(1, builder.recordCountOfBatch / 4)
   }
 
   /// Reads a pack into the group, and applies the group when it is full.
   ///
-  /// - Throws: also `packGone`; the group then drops the pack.
+  /// - Throws: `packGone`, and the group drops the pack; `cancelled` after a group was applied.
   mutating func add(_ name: PackName, _ file: any File) throws(BlobStorageError) {
     guard !isOutdated else { return }
     let scanner = try PackScanner(file: file, name: name, codecs: builder.codecs, store: builder.store)
@@ -168,7 +162,7 @@ struct PublishedIntake {
     }
     chunks.removeAll(keepingCapacity: true)
     recordCount = 0
-    try afterGroup()
+    try CancellationFlag.check()
   }
 
   /// Adds a row for each pack. Returns false if the catalog lacks earlier records of a pack.
@@ -284,7 +278,7 @@ struct PublishedIntake {
     row.durableByteCount = pack.byteCount
     guard let outcome = pack.outcome else { return }
     row.isSealed = true
-    row.isDamaged = !outcome.gaps.isEmpty
+    row.isDamaged = !outcome.gaps.isEmpty || outcome.lacksTrailer
   }
 
   /// Whether a file has an intact header of another store, whatever its name and format version.

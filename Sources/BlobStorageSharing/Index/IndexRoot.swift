@@ -19,6 +19,8 @@ package struct IndexRoot: Hashable, Sendable {
   /// The last entry of the log and the last change that the rows agree with.
   package var log: UInt32
   package var change: UInt32
+  /// The number of records in all packs that the rows agree with.
+  package var recordCount: UInt64
   /// The run, which names its parts.
   package var run: UInt64
   package var partByteCounts: [Int64] = []
@@ -27,24 +29,12 @@ package struct IndexRoot: Hashable, Sendable {
   /// The number of levels above the blocks with the rows.
   package var height: UInt8 = 0
   package var rowCount: UInt64 = 0
-  /// The number of records in all packs that the rows agree with.
-  package var recordCount: UInt64
   /// The part with the filter, and the filter's number of lines.
   package var filterPart: UInt32 = 0
   package var filterLineCount: UInt64 = 0
+}
 
-  /// Creates a root without parts.
-  package init(
-    storeID: [UInt8], layout: String, log: UInt32, change: UInt32, recordCount: UInt64, run: UInt64
-  ) {
-    self.storeID = storeID
-    self.layout = layout
-    self.log = log
-    self.change = change
-    self.recordCount = recordCount
-    self.run = run
-  }
-
+extension IndexRoot {
   /// - Throws: `corrupted`.
   package init(_ bytes: [UInt8]) throws(BlobStorageError) {
     self = try bridge(bytes) { (bytes) throws(BlobStorageError) in try Self.read(bytes) }
@@ -119,13 +109,9 @@ package struct RunPlace: Hashable, Sendable {
   package var part: UInt32
   package var offset: UInt64
   package var byteCount: UInt32
+}
 
-  package init(part: UInt32, offset: UInt64, byteCount: UInt32) {
-    self.part = part
-    self.offset = offset
-    self.byteCount = byteCount
-  }
-
+extension RunPlace {
   init(_ reader: inout ByteReader) throws(BlobStorageError) {
     part = try reader.integer()
     offset = try reader.integer()

@@ -52,13 +52,6 @@ package struct Fence: Hashable, Sendable {
 
 /// Stops a writer from publishing.
 package enum Fencing {
-  package enum Outcome: Hashable, Sendable {
-    /// The writer publishes no pack from this sequence on.
-    case fenced(UInt32)
-    /// The writer lives: it kept publishing during the attempts.
-    case publishes
-  }
-
   private static let attemptCountMax = 8
 
   /// Puts a fence after the last pack that a writer published.
@@ -69,32 +62,33 @@ package enum Fencing {
   ///   - published: the last sequence that the writer is known to have published. Its pack may be lost.
   ///   - removed: the removed packs as of the caller's condemnation. They were published, and listings lack them.
   ///   - collector: nil for a writer that has ended.
+  /// - Returns: the sequence from which on the writer publishes no pack; nil if it kept publishing during the attempts.
   package static func fence(
     _ writer: UInt64, published: UInt32 = 0, removed: RemovedPacks, by collector: UInt64?,
     _ objects: any ObjectStore, storeID: [UInt8], weaknesses: Weaknesses = []
-  ) throws(BlobStorageError) -> Outcome {
+  ) throws(BlobStorageError) -> UInt32? {
     var last: UInt32 =
       weaknesses.contains(.fencesByListing) ? 0 : max(published, removed.last(of: writer) ?? 0)
     for entry in try objects.listAll(SharedNames.packs(of: writer)) {
       guard let name = SharedNames.packName(entry.name), !removed.contains(name) else { continue }
       // A writer that was fenced before has published nothing behind that fence.
       if Fence.hasLength(entry.byteCount), try isFence(name, objects, storeID) {
-        return .fenced(name.sequence)
+        return name.sequence
       }
       last = max(last, name.sequence)
     }
     for _ in 0..<attemptCountMax {
-      guard last < .max else { return .publishes }
+      guard last < .max else { return nil }
       let name = PackName(writer: writer, sequence: last + 1)
       let fence = Fence(name, by: collector).encoded(storeID: storeID)
       if try objects.put(SharedNames.pack(name), .bytes(fence), ifAbsent: true) == .stored {
-        return .fenced(name.sequence)
+        return name.sequence
       }
       // The object is a pack, another collector's fence, or this one: an earlier attempt's response was lost.
-      if try isFence(name, objects, storeID) { return .fenced(name.sequence) }
+      if try isFence(name, objects, storeID) { return name.sequence }
       last += 1
     }
-    return .publishes
+    return nil
   }
 
   /// Whether the object is a fence. If it has gone it was a pack, because fences stay.

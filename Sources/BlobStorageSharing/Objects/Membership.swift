@@ -5,10 +5,10 @@ import BlobStorage
 /// The order makes it safe. A writer registers and *then* reads the log; a collector condemns and *then* lists the
 /// writers. Either the collector sees the writer, or the writer sees the condemnation.
 package struct Membership: Sendable {
+  let objects: any ObjectStore
+  let storeID: [UInt8]
   package let writer: UInt64
-  private let objects: any ObjectStore
-  private let storeID: [UInt8]
-  private let process: WriterProcess
+  let process: WriterProcess
   /// Grows with each renewal.
   package var lifeCount: UInt64 = 1
 
@@ -20,19 +20,11 @@ package struct Membership: Sendable {
     _ objects: any ObjectStore, storeID: [UInt8], writer: UInt64, process: WriterProcess,
     known: Collections = Collections()
   ) throws(BlobStorageError) -> (membership: Membership, collections: Collections) {
-    let membership = Membership(objects, storeID: storeID, writer: writer, process: process)
+    let membership = Membership(objects: objects, storeID: storeID, writer: writer, process: process)
     try membership.register(known, publishedSequence: 0)
     let collections = try CollectionLog(objects, storeID: storeID).read(after: known)
     if collections.isStanding { try membership.pass(collections.epoch) }
     return (membership, collections)
-  }
-
-  /// A writer that has registered or is about to.
-  package init(_ objects: any ObjectStore, storeID: [UInt8], writer: UInt64, process: WriterProcess) {
-    self.objects = objects
-    self.storeID = storeID
-    self.writer = writer
-    self.process = process
   }
 
   /// Puts the registration. A new `lifeCount` shows collectors that this writer lives.
@@ -91,22 +83,27 @@ package struct Membership: Sendable {
   ) throws(BlobStorageError) -> [UInt64: UInt32] {
     var sequences: [UInt64: UInt32] = [:]
     for writer in writers {
-      do throws(BlobStorageError) {
-        sequences[writer] = try registration(of: writer, objects, storeID: storeID)?.publishedSequence
-      } catch {
-        // An unreadable registration names no sequence.
-        guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
-      }
+      sequences[writer] = try registration(of: writer, objects, storeID: storeID)?.publishedSequence
     }
     return sequences
   }
 
-  /// The registration of a writer; nil if it has left.
+  /// The registration of a writer; nil if it has left. An unreadable one counts as a writer that has published nothing,
+  /// because a later build may renew it.
   package static func registration(
     of writer: UInt64, _ objects: any ObjectStore, storeID: [UInt8]
   ) throws(BlobStorageError) -> WriterRegistration? {
-    guard let bytes = try objects.whole(SharedNames.writer(writer), .registration) else { return nil }
-    return try WriterRegistration(bytes, writer: writer, storeID: storeID)
+    let name = SharedNames.writer(writer)
+    do throws(BlobStorageError) {
+      guard let bytes = try objects.whole(name, .registration) else { return nil }
+      return try WriterRegistration(bytes, writer: writer, storeID: storeID)
+    } catch {
+      guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
+      guard let bytes = try objects.get(name, 0..<1_024) else { return nil }
+      return WriterRegistration(
+        writer: writer, seenNumber: 0, lifeCount: UInt64(CRC32C.checksum(bytes.span.bytes)),
+        publishedSequence: 0, process: WriterProcess(machine: "A writer of an unknown machine"))
+    }
   }
 
   /// Deletes the acks of condemnations before `epoch`: no collector waits for them.

@@ -12,38 +12,47 @@ package enum Publication {
   }
 
   private static let partByteCount: Int64 = 4 << 20
+  private static let attemptCountMax = 8
 
   /// Publishes a pack by conditional put. All earlier packs of its writer must be published.
+  ///
+  /// - Parameter known: a state of the log.
   package static func publish(
     _ name: PackName, _ content: ObjectContent, _ objects: any ObjectStore, storeID: [UInt8],
-    weaknesses: Weaknesses = []
+    known: Collections = Collections(), weaknesses: Weaknesses = []
   ) throws(BlobStorageError) -> Outcome {
     let path = SharedNames.pack(name)
-    if try objects.put(path, content, ifAbsent: true) == .stored { return .published }
-    if weaknesses.contains(.takesExistsForStored) { return .published }
-    // The object is an earlier attempt's or a fence. If it is gone it was no fence, because fences stay.
-    guard let (tail, byteCount) = try objects.tail(path, byteCount: Fence.byteCount) else {
-      return .published
+    for _ in 0..<attemptCountMax {
+      if try objects.put(path, content, ifAbsent: true) == .stored { return .published }
+      if weaknesses.contains(.takesExistsForStored) { return .published }
+      if let outcome = try outcome(name, content, objects, storeID) { return outcome }
+      // It has gone. A collector deletes an earlier attempt's object only after the log has removed the pack.
+      let log = try CollectionLog(objects, storeID: storeID).read(after: known)
+      if log.removed.contains(name) { return .published }
     }
+    throw BlobStorageError(
+      .io, "\(objects.place) says that \(path) exists and that it does not: check the object store.", path: path)
+  }
+
+  /// The outcome of a put that found the name taken, by an earlier attempt or a fence. Nil if the object has gone.
+  private static func outcome(
+    _ name: PackName, _ content: ObjectContent, _ objects: any ObjectStore, _ storeID: [UInt8]
+  ) throws(BlobStorageError) -> Outcome? {
+    let path = SharedNames.pack(name)
+    guard let (tail, byteCount) = try objects.tail(path, byteCount: Fence.byteCount) else { return nil }
     if Fence.hasLength(byteCount) {
       _ = try Fence(tail, name, storeID: storeID)
       return .fenced
     }
-    return try isSame(content, path, byteCount, objects) ? .published : .foreign
-  }
-
-  private static func isSame(
-    _ content: ObjectContent, _ path: String, _ byteCount: Int64, _ objects: any ObjectStore
-  ) throws(BlobStorageError) -> Bool {
-    guard content.byteCount == byteCount else { return false }
+    guard content.byteCount == byteCount else { return .foreign }
     var offset: Int64 = 0
     while offset < byteCount {
       let range = offset..<min(byteCount, offset + partByteCount)
-      guard let theirs = try objects.get(path, range) else { return true }
-      guard try content.bytes(range) == theirs else { return false }
+      guard let theirs = try objects.get(path, range) else { return nil }
+      guard try content.bytes(range) == theirs else { return .foreign }
       offset = range.upperBound
     }
-    return true
+    return .published
   }
 }
 

@@ -30,11 +30,6 @@ package enum SharedNames {
   package struct IndexName: Hashable, Sendable {
     package var number: UInt64
     package var run: UInt64
-
-    package init(number: UInt64, run: UInt64) {
-      self.number = number
-      self.run = run
-    }
   }
 
   /// The name of an index's root.

@@ -104,9 +104,6 @@ package struct StoreListing: Sendable {
     !isPartial && packs[name] == nil && !collections.removed.contains(name) && !isFenced(name)
   }
 
-  /// Whether none of these published packs is missing.
-  package func isComplete(for names: Set<PackName>) -> Bool { !names.contains { isMissing($0) } }
-
   /// The end marks of writers that have no packs except these.
   package func ends(without names: Set<PackName>) -> [PackName] {
     let living = Set(packs.keys.lazy.filter { !names.contains($0) }.map(\.writer))

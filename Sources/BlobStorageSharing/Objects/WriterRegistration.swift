@@ -1,4 +1,5 @@
 import BlobStorage
+import Foundation
 
 /// The object `writers/WRITER`, which makes collectors wait for a writer. Format.md, "Objects of a shared store".
 package struct WriterRegistration: Hashable, Sendable {
@@ -11,17 +12,9 @@ package struct WriterRegistration: Hashable, Sendable {
   package var publishedSequence: UInt32
   /// The writer's process, for messages.
   package var process: WriterProcess
+}
 
-  package init(
-    writer: UInt64, seenNumber: UInt32, lifeCount: UInt64, publishedSequence: UInt32, process: WriterProcess
-  ) {
-    self.writer = writer
-    self.seenNumber = seenNumber
-    self.lifeCount = lifeCount
-    self.publishedSequence = publishedSequence
-    self.process = process
-  }
-
+extension WriterRegistration {
   /// A text, truncated to its greatest length.
   static func nameBytes(_ machine: String) -> [UInt8] {
     // Truncate between characters, because a part of one would not be valid UTF-8.
@@ -52,7 +45,7 @@ package struct WriterRegistration: Hashable, Sendable {
   /// Decodes a registration.
   ///
   /// - Throws: `corrupted` for bytes that are not a registration of that writer.
-  init(_ bytes: [UInt8], writer: UInt64, storeID: [UInt8]) throws(BlobStorageError) {
+  package init(_ bytes: [UInt8], writer: UInt64, storeID: [UInt8]) throws(BlobStorageError) {
     let name = SharedNames.writer(writer)
     let object = try SharedObject(bytes, .registration, storeID: storeID, name: name)
     var (lifeCount, publishedSequence, number, began): (UInt64, UInt32, UInt32, UInt64) = (0, 0, 0, 0)
@@ -79,5 +72,47 @@ package struct WriterRegistration: Hashable, Sendable {
     self.lifeCount = lifeCount
     self.publishedSequence = publishedSequence
     process = WriterProcess(machine: machine, number: number, command: command, began: began)
+  }
+}
+
+/// The process of a writer, for messages.
+package struct WriterProcess: Hashable, Sendable {
+  package var machine: String
+  /// The process ID; 0 if unknown.
+  package var number: UInt32
+  /// The program, with the tool's command.
+  package var command: String
+  /// When it registered, in milliseconds since 1970.
+  package var began: UInt64
+
+  package init(machine: String, number: UInt32 = 0, command: String = "", began: UInt64 = 0) {
+    self.machine = machine
+    self.number = number
+    self.command = command
+    self.began = began
+  }
+
+  /// This process, as of now.
+  static func own(_ clock: WallClock) -> WriterProcess {
+    let process = ProcessInfo.processInfo
+    return WriterProcess(
+      machine: process.hostName, number: UInt32(clamping: process.processIdentifier),
+      command: command(process.arguments), began: clock.now())
+  }
+
+  /// The program's name, with the first argument if it is a word. Other arguments may be secret.
+  package static func command(_ arguments: [String]) -> String {
+    let program = arguments.first?.split(separator: "/").last.map { String($0) } ?? ""
+    guard let word = arguments.dropFirst().first, !word.isEmpty,
+      word.utf8.allSatisfy({ UInt8(ascii: "a")...UInt8(ascii: "z") ~= $0 })
+    else { return program }
+    return "\(program) \(word)"
+  }
+
+  /// For messages, such as "atlas (process 4711, blobtool import, since 2026-11-25T16:31:25Z)".
+  package var text: String {
+    guard number > 0 else { return machine }
+    let since = Date(timeIntervalSince1970: Double(began / 1_000)).ISO8601Format()
+    return "\(machine) (process \(number), \(command.isEmpty ? "" : command + ", ")since \(since))"
   }
 }

@@ -16,8 +16,9 @@ package final class RangeCache: Sendable {
     var open: [PackName: any File] = [:]
     var lastUse: [PackName: UInt64] = [:]
     var clock: UInt64 = 0
-    /// Bytes added since the folder was last measured.
-    var addedByteCount: Int64 = 0
+    /// Bytes added since the folder was last measured; nil if this process has not measured it. Each process measures it
+    /// once, because many short ones may add little each.
+    var addedByteCount: Int64?
   }
 
   private let folder: FilePath
@@ -185,8 +186,11 @@ package final class RangeCache: Sendable {
 
   private func count(_ byteCount: Int64) {
     let isDue = state.withLock { state in
-      state.addedByteCount += byteCount
-      guard state.addedByteCount > byteCountMax / 8 else { return false }
+      let sum = state.addedByteCount.map { $0 + byteCount }
+      if let sum, sum <= byteCountMax / 8 {
+        state.addedByteCount = sum
+        return false
+      }
       state.addedByteCount = 0
       return true
     }

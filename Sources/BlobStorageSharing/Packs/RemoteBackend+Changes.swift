@@ -32,12 +32,9 @@ extension RemoteBackend {
   /// registered and ended, and also names its packs before it deletes changes.
   func announceEnd(of writer: UInt64) throws(BlobStorageError) {
     guard hasChanges, !weaknesses.contains(.skipsUnnamedPacks) else { return }
-    var published: UInt32 = 0
-    do throws(BlobStorageError) {
-      // Before any process deletes the registration, it names the packs.
-      guard let found = try Membership.registration(of: writer, objects, storeID: storeID) else { return }
-      published = found.publishedSequence
-    } catch { guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error } }
+    // Before any process deletes the registration, it names the packs.
+    guard let found = try Membership.registration(of: writer, objects, storeID: storeID) else { return }
+    let published = found.publishedSequence
     let listing = try listing(of: writer)
     guard let end = listing.fences[writer] else { return }
     var first = published < end ? published + 1 : end

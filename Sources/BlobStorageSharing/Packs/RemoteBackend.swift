@@ -95,11 +95,6 @@ package final class RemoteBackend: Backend {
   /// Ends the prefetching threads.
   func close() { readAhead.close() }
 
-  /// Registers a callback for packs evicted from the local cache. An open file keeps their bytes on the disk.
-  package func whenRoomIsMade(_ body: @escaping @Sendable (Set<PackName>) -> Void) {
-    fetches.cache.whenRoomIsMade(body)
-  }
-
   /// A record of an unknown format counts as damage, because another machine may have a later build.
   package func isDamage(_ error: BlobStorageError) -> Bool {
     error.code == .corrupted || error.code == .unsupportedFormat
@@ -289,12 +284,13 @@ package final class RemoteBackend: Backend {
   /// Drops a pack's cached parts, so that the next reads go to the object store.
   package func forgetRecords(_ name: PackName) { fetches.cache.forget(name) }
 
-  /// Whether header or footer of a published pack differ from the local copies.
+  /// Whether length, header or footer of a published pack differ from the local copies.
   ///
   /// The local copies stay, because no other machine may have them.
   package func hasOtherFooter(_ name: PackName) throws(BlobStorageError) -> Bool {
     guard let copy = try footers.open(name) else { return false }
     defer { copy.file.close() }
+    if let byteCount = publishedByteCount(name), byteCount != copy.byteCount { return true }
     for range in [0..<Int64(PackHeader.byteCount), copy.footerOffset..<copy.byteCount] {
       var offset = range.lowerBound
       while offset < range.upperBound {
@@ -321,7 +317,8 @@ package final class RemoteBackend: Backend {
   ) throws(BlobStorageError) -> Publication.Outcome {
     if !unnamed.withLock({ $0.contains(name) }) {
       let outcome = try Publication.publish(
-        name, .file(file, byteCount: byteCount), objects, storeID: storeID, weaknesses: weaknesses)
+        name, .file(file, byteCount: byteCount), objects, storeID: storeID, known: collections,
+        weaknesses: weaknesses)
       guard outcome == .published else { return outcome }
       unnamed.withLock { _ = $0.insert(name) }
       setPublished(name, byteCount)
@@ -470,4 +467,14 @@ extension RemoteBackend: OuterRowsSource {
       throw error
     }
   }
+}
+
+/// The census of published packs, which stays empty. The bucket's listing and the collection log show which packs
+/// belong to the store.
+package struct PublishedCensus: CensusLog {
+  package init() {}
+
+  package func read() -> Census { Census() }
+  package func append(_ events: [Census.Event], durably: Bool) {}
+  package func replace(by census: Census) {}
 }

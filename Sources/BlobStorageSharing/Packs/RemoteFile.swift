@@ -107,9 +107,10 @@ package final class RemoteFile: File {
   }
 
   package func close() {
-    state.withLock { state in
+    // Release the file outside of the lock.
+    _ = state.withLock { state in
       state.isClosed = true
-      state.whole = nil
+      return state.whole.take()
     }
   }
 

@@ -111,14 +111,15 @@ struct SpoolAdoption {
     }
     try backend.announceEnd(of: writer)
     try Membership(
-      backend.objects, storeID: backend.storeID, writer: writer, process: WriterProcess(machine: "")
+      objects: backend.objects, storeID: backend.storeID, writer: writer, process: WriterProcess(machine: "")
     ).leave(publishedSequence: 0)
   }
 
   private mutating func adopt(_ writer: UInt64, _ names: [PackName]) throws(BlobStorageError) {
     let names = try settle(names)
     if names.isEmpty { return }
-    let isRegistered = try isRegistered(writer)
+    let registration = try Membership.registration(of: writer, backend.objects, storeID: backend.storeID)
+    let isRegistered = registration != nil
     // After the writer's lock was taken: it knows no more of the log than this.
     let listing = try backend.listing(of: writer)
     for name in names {
@@ -185,16 +186,6 @@ struct SpoolAdoption {
   private func row(of name: PackName) throws(BlobStorageError) -> PackRow? {
     try parts.catalog.read { (transaction) throws(BlobStorageError) -> PackRow? in
       try transaction.pack(name)?.row
-    }
-  }
-
-  /// Whether a writer is registered. A damaged registration counts, too: collectors wait for its writer.
-  private func isRegistered(_ writer: UInt64) throws(BlobStorageError) -> Bool {
-    do throws(BlobStorageError) {
-      return try Membership.registration(of: writer, backend.objects, storeID: backend.storeID) != nil
-    } catch {
-      guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
-      return true
     }
   }
 

@@ -32,7 +32,7 @@ package final class SharedStore: Sharing {
       ?? LifeSigns(
         intervalSeconds: remote.configuration.interval.seconds,
         hasThread: !parts.setting.environment.worksInline, parts.setting.logger)
-    backend.whenRoomIsMade { [weak packs = parts.packs] names in packs?.forget(names) }
+    backend.fetches.cache.whenRoomIsMade { [weak packs = parts.packs] names in packs?.forget(names) }
   }
 
   package var path: String { remote.objects.place }

@@ -61,6 +61,17 @@ struct RangeCacheTests {
     }
   }
 
+  @Test("holds its limit however little each process adds")
+  func shortProcesses() throws {
+    let temporary = try TemporaryFolder()
+    let block = [UInt8](repeating: 7, count: RangeCache.blockByteCount)
+    for sequence in UInt32(1)...40 {
+      let cache = RangeCache(folder: temporary.path, files: SystemFiles(), byteCountMax: 1 << 20)
+      block.withUnsafeBytes { cache.store(PackName(writer: 1, sequence: sequence), 0..<1, $0) }
+    }
+    #expect(2...16 ~= (try FileManager.default.contentsOfDirectory(atPath: temporary.path.string).count))
+  }
+
   @Test("keeps anew what another process has removed to make room, and no byte of it in a file that is gone")
   func removedElsewhere() throws {
     let temporary = try TemporaryFolder()

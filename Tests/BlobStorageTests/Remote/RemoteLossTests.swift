@@ -450,6 +450,49 @@ struct RemoteLossTests {
     try machines.check(["kept": bytes], "after the loss was accepted")
   }
 
+  @Test("or cut is damaged for a machine that never read it whole", arguments: [false, true])
+  func cutBefore(_ isRebuilt: Bool) throws {
+    var random = SplitMix64.announced()
+    let packs = try command("one") { (engine) throws in
+      for key in ["kept", "gone"] { _ = try engine.put(key, random.bytes(20_000), PutOptions()) }
+      _ = try engine.delete(["gone"], .durable)
+    }
+    try cutPack()
+    _ = try command("two") { (engine) throws in
+      if isRebuilt { try engine.catalog.rebuild(because: nil) }
+      #expect(try engine.losses().damagedPacks.map { "packs/\($0).pack" } == [packs[0]])
+      #expect(try engine.collectGarbage(SharedMachines.everything).obstacles.map(\.code) == [.damagedPack])
+    }
+    #expect(machines.names("collections/") == [])
+  }
+
+  @Test("or cut stops collections of a machine that has read it whole, until its loss is accepted")
+  func cutSince() throws {
+    var random = SplitMix64.announced()
+    let packs = try command("one") { (engine) throws in
+      for key in ["lost", "gone"] { _ = try engine.put(key, random.bytes(20_000), PutOptions()) }
+      _ = try engine.delete(["gone"], .durable)
+    }
+    _ = try command("two") { (engine) throws in
+      var options = SharedMachines.everything
+      options.isDryRun = true
+      #expect(try engine.collectGarbage(options).obstacles == [])
+    }
+    try cutPack()
+    _ = try command("two") { (engine) throws in
+      #expect(try engine.collectGarbage(SharedMachines.everything).obstacles.map(\.code) == [.damagedPack])
+      #expect(machines.names("collections/") == [])
+      #expect(try engine.repair(acceptsLosses: true).dropped.map(\.key) == ["lost"])
+    }
+    for machine in ["two", "three"] {
+      _ = try command(machine) { (engine) throws in
+        #expect(try engine.collectGarbage(SharedMachines.everything).obstacles == [])
+      }
+    }
+    #expect(machines.store.peek(packs[0]) == nil)
+    try machines.check([:], "after the loss was accepted")
+  }
+
   @Test(
     "of the end of the log and the packs since: a bucket that was brought back from a copy keeps what it has")
   func broughtBack() throws {

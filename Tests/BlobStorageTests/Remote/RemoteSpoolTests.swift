@@ -123,6 +123,26 @@ struct RemoteSpoolTests {
     #expect(try FileManager.default.contentsOfDirectory(atPath: spool) == [])
   }
 
+  @Test("and is stored already, as a change says, is adopted without a rebuild of the catalog")
+  func storedBefore() throws {
+    var dying: Engine? = try place.engine("one", inline: true)
+    _ = try dying?.put("first", Array("text".utf8), PutOptions())
+    try dying?.extend()
+    _ = try dying?.put("second", Array("more".utf8), .relaxed)
+    // Pack and change arrive, and the process never learns that of the change.
+    place.objects.trouble([.doubled, .answerLost, .refused])
+    #expect(failure { try dying?.synchronize() }?.code == .io)
+    #expect(place.packNames.count == 2)
+    let generation = dying?.catalog.generation
+    dying = nil
+    let engine = try place.engine("one", inline: true)
+    #expect(engine.catalog.generation == generation)
+    #expect(try engine.data("second", nil) == Data("more".utf8))
+    #expect(try FileManager.default.contentsOfDirectory(atPath: spool) == [])
+    try engine.close()
+    #expect(try keys("two") == ["first", "second"])
+  }
+
   @Test("is published whole where the machine went on, though a pack has no footer yet")
   func kill() throws {
     var random = SplitMix64.announced()

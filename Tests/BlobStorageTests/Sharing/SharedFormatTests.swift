@@ -147,9 +147,7 @@ struct SharedPlace {
   }
 
   func read(registration bytes: [UInt8]) throws {
-    let other = SimulatedObjectStore()
-    other.set("writers/0000000000000005", bytes)
-    _ = try #require(try Membership.registration(of: 5, other, storeID: storeID))
+    _ = try WriterRegistration(bytes, writer: 5, storeID: storeID)
   }
 
   func read(entry bytes: [UInt8]) throws {
@@ -170,7 +168,7 @@ struct SharedPlace {
 
   func fence(
     _ writer: UInt64, _ removed: RemovedPacks = RemovedPacks(), _ weaknesses: Weaknesses = []
-  ) throws -> Fencing.Outcome {
+  ) throws -> UInt32? {
     try Fencing.fence(writer, removed: removed, by: 77, objects, storeID: storeID, weaknesses: weaknesses)
   }
 
