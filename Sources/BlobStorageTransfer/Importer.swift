@@ -41,8 +41,6 @@ package final class Importer {
   private let progress: ProgressHandler?
   let onFile: TransferHandler?
   var report = ImportReport()
-  /// Whether a version that was found as it is was counted as stored.
-  private var countsOnFound = false
   private var watermarks: [PackName: WriterSession.Watermark] = [:]
   /// Nil before the import begins.
   private var state: ImportedState?
@@ -130,8 +128,8 @@ package final class Importer {
       tell("syncing", seenByteCount, seenCount, force: true)
       // One sync for all files: only the report promises that they are durable.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
-      // Another process may have stored the versions that were found without syncing them.
-      if countsOnFound || report.unchangedFileCount > 0 { try engine.sharing.synchronizeFound(engine.writer) }
+      // Another process may have stored versions that were found, or kept for a state, without syncing them.
+      try engine.sharing.synchronizeFound(engine.writer)
     } else {
       tell(force: true)
     }
@@ -318,7 +316,6 @@ package final class Importer {
       case .same(let version):
         count(([PutResult(version: version, newByteCount: 0, storedByteCount: 0)], nil), of: [source])
         if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
-        countsOnFound = true
         limiter?.pace(version.byteCount)
         see(source)
       case .prepared(let item, let attributes):
