@@ -6,13 +6,18 @@ struct ImportContext: Sendable {
   /// The store's own folder; nil if it is not in a file system.
   let store: FileIdentity?
   let presence: BlobPresence
+  /// Nil if the store has no cache.
+  private let cachePrefix: [UInt8]?
   /// Nil if no owners are kept.
   let owners: OwnerNames?
   private let keepsAttributes: Bool
   private let clock: WallClock
   private let start: FileTime
 
-  init(_ engine: Engine, _ options: ImportOptions, _ clock: WallClock) throws(BlobStorageError) {
+  init(
+    _ engine: Engine, _ options: ImportOptions, _ clock: WallClock, cachePrefix: [UInt8]?
+  ) throws(BlobStorageError) {
+    self.cachePrefix = cachePrefix
     keepsAttributes = options.keepsAttributes
     owners = options.ownerNames
     store = try SystemFiles().status(of: engine.folder.path)?.identity
@@ -22,6 +27,9 @@ struct ImportContext: Sendable {
     // Rounded up, so that a file that changed just before does not seem to have changed later.
     start = FileTime(millisecondsSince1970: clock.now() + 1)
   }
+
+  /// Whether a key belongs to the cache.
+  func isCached(_ key: String) -> Bool { cachePrefix.map { key.utf8.starts(with: $0) } ?? false }
 
   /// Whether a version's metadata holds everything that this import keeps.
   func isEnough(_ mark: FileMark) -> Bool {

@@ -84,8 +84,8 @@ package final class Importer {
         "“\(collision.key)” would be the key of \(collision.paths.joined(separator: " and of ")): import them one "
           + "after the other, each under a prefix of its own.", key: collision.key)
     }
-    let context = try ImportContext(engine, options, clock)
     cache = try openCache()
+    let context = try ImportContext(engine, options, clock, cachePrefix: cache?.prefixBytes)
     // A cache gets no state, because its values come and go.
     if let cache, cache.prefix.utf8.starts(with: options.prefix.utf8) || isCached(options.prefix) {
       options.recordsState = false
@@ -145,7 +145,6 @@ package final class Importer {
     _ context: ImportContext, _ nextSource: () throws(BlobStorageError) -> ImportSource?
   ) throws(BlobStorageError) {
     var held: ImportSource?
-    let cachePrefix = cache?.prefixBytes
     try engine.work.orderedMap(
       // A batch holds up to `batchByteCount` and one file more, plain and encoded.
       inFlightMax: engine.work.width + 2,
@@ -176,8 +175,7 @@ package final class Importer {
           var outcomes: [(ImportSource, Outcome)] = []
           outcomes.reserveCapacity(sources.count)
           // A batch with values of a cache joins nothing. A dry run needs the length of each record.
-          let hasCached = cachePrefix.map { prefix in sources.contains { $0.key.utf8.starts(with: prefix) } }
-          let joins = !options.isDryRun && hasCached != true
+          let joins = !options.isDryRun && !sources.contains { context.isCached($0.key) }
           for source in sources {
             outcomes.append(
               (source, try Self.prepare(source, through: &trail, engine, options, context, joins: joins)))
@@ -242,7 +240,7 @@ package final class Importer {
         var attributes = try context.attributes(of: source, source.status, nil)
         attributes?.extended = try source.linkAttributes(through: &trail)
         var mark = FileMark(source.status, readFrom: start, attributes)
-        let long = try mark.moveLongAttributes(engine)
+        let long = try mark.moveLongAttributes(engine, omitting: context.isCached(source.key))
         putOptions.metadata = mark.metadata
         let item = try engine.memoryPut.prepare(key, Data(target), putOptions, joins: joins)
         if options.comparesContent, let same = try source.sameVersion(item.plan.digest, mark, engine) {
@@ -265,7 +263,7 @@ package final class Importer {
         throw BlobStorageError(.sourceFailed, "it changed while it was read")
       }
       var mark = FileMark(file.status, readFrom: start, try context.attributes(of: source, file.status, file))
-      let long = try mark.moveLongAttributes(engine)
+      let long = try mark.moveLongAttributes(engine, omitting: context.isCached(source.key))
       putOptions.metadata = mark.metadata
       if let known, known.metadata == mark.metadata,
         known.digest == BlobDigest.of(bytes.bytes, by: engine.header.digestAlgorithm)

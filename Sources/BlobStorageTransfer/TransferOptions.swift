@@ -14,7 +14,7 @@ import Foundation
 /// never half stored.
 ///
 /// Each version keeps the file's mode, owner, extended attributes and hard links, and the import's state keeps those of
-/// folders. See ``FileAttributes``.
+/// folders. A value of a cache keeps no more than about 1,000 bytes of them. See ``FileAttributes``.
 public struct ImportOptions: Sendable, Hashable {
   public var prefix: String
   public var replacement: Replacement
