@@ -134,8 +134,7 @@ package final class Importer {
       tell(force: true)
     }
     // Last: everything that a state names must be on the medium before the state.
-    report.state = try state.finish(
-      failureCount: report.skipped.count { $0.isFailure }, options.durability)
+    report.state = try state.finish(failureCount: report.skipped.count { $0.isFailure }, options)
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }
@@ -243,7 +242,7 @@ package final class Importer {
         let long = try mark.moveLongAttributes(engine, omitting: context.isCached(source.key))
         putOptions.metadata = mark.metadata
         let item = try engine.memoryPut.prepare(key, Data(target), putOptions, joins: joins)
-        if options.comparesContent, let same = try source.sameVersion(item.plan.digest, mark, engine) {
+        if let same = try source.sameVersion(item.plan.digest, mark, engine, options) {
           return .unchanged(same)
         }
         return .prepared(item, long)
@@ -271,7 +270,7 @@ package final class Importer {
         return .same(known)
       }
       let item = try engine.memoryPut.prepare(key, bytes, putOptions, joins: joins)
-      if options.comparesContent, let same = try source.sameVersion(item.plan.digest, mark, engine) {
+      if let same = try source.sameVersion(item.plan.digest, mark, engine, options) {
         return .unchanged(same)
       }
       return .prepared(item, long)
@@ -421,7 +420,9 @@ package final class Importer {
     let long = try mark.moveLongAttributes(engine)
     if options.comparesContent {
       let digest = try file.digest(engine.header.digestAlgorithm)
-      if let same = try source.sameVersion(digest, mark, engine) { return countUnchanged(source, same) }
+      if let same = try source.sameVersion(digest, mark, engine, options) {
+        return countUnchanged(source, same)
+      }
     }
     try commitLong(long)
     putOptions.metadata = mark.metadata

@@ -46,6 +46,8 @@ public struct ImportOptions: Sendable, Hashable {
   package var comparesContent = false
   /// Whether keys that have a version keep it as the current one: other versions are kept for the state alone.
   package var keepsCurrent = false
+  /// A state that stands for this import's, if that would have the same entries.
+  package var knownState: TreeState.ID?
   /// The paths are a list of files: each gets the prefix and its whole path as its key, without `./` and a '/' in
   /// front. Folders of the list are skipped, like anything else that is not a regular file.
   public var keepsPaths: Bool
