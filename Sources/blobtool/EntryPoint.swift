@@ -60,8 +60,7 @@ enum EntryPoint {
       return ExitStatus.done
     }
     let help = ([Blobtool._commandName] + (command(arguments).map { [$0._commandName] } ?? []) + ["--help"])
-    var message = Blobtool.message(for: error).split(separator: "\n").joined(separator: " ")
-    if message.hasSuffix(".") { message.removeLast() }
+    var message = Blobtool.message(for: error).split(separator: "\n").joined(separator: " ").clause
     // The argument parser takes -1 for an option.
     if let value = message.wholeMatch(of: /Missing value for '(--[^ ']+).*/),
       let option = arguments.firstIndex(of: String(value.1)), arguments.indices.contains(option + 1),
