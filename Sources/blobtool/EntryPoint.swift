@@ -19,26 +19,16 @@ enum EntryPoint {
 
   private static func run(_ arguments: [String]) async -> Int32 {
     do {
-      let command = try await Blobtool.asyncParseAsRoot(arguments)
-      if let command = command as? any AsyncParsableCommand {
-        try await runWhole(command)
+      var command = try await Blobtool.asyncParseAsRoot(arguments)
+      if var command = command as? any AsyncParsableCommand {
+        try await command.run()
       } else {
-        try runWhole(command)  // the argument parser's own: help
+        try command.run()  // the argument parser's own: help
       }
       return ExitStatus.done
     } catch {
       return report(error, arguments: arguments)
     }
-  }
-
-  private static func runWhole(_ command: some AsyncParsableCommand) async throws {
-    var command = command
-    try await command.run()
-  }
-
-  private static func runWhole(_ command: some ParsableCommand) throws {
-    var command = command
-    try command.run()
   }
 
   /// Prints an error in one sentence, and returns the exit code.

@@ -188,7 +188,8 @@ extension Failure {
     case .readOnly:
       self.init(
         ExitStatus.failed,
-        "\(error.message.clause): the store can only be read there; mount its file system writable to change it.")
+        "\(error.message.clause): the store can only be read there; mount its file system writable to change it."
+      )
     default: return nil
     }
   }

@@ -113,6 +113,6 @@ enum Terminal {
   static var width: Int {
     var size = winsize()
     guard ioctl(2, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return 80 }
-    return Int(size.ws_col)
+    return max(Int(size.ws_col), 20)
   }
 }
