@@ -50,22 +50,31 @@ extension BlobStore {
     progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> MigrationReport {
     var report = MigrationReport()
-    let snapshots = try await Self.inBackground { () throws(BlobStorageError) in try repository.snapshots() }
-    let known = try await states()
-    var names = Set(known.compactMap(\.name))
-    let namesOfPrefix = known.filter { $0.prefix.utf8.elementsEqual(options.prefix.utf8) }.compactMap(\.name)
-    let youngest = known.filter { $0.prefix.utf8.elementsEqual(options.prefix.utf8) }.map(\.created).max()
+    let snapshots = try await Self.blocking { () throws(BlobStorageError) in try repository.snapshots() }
+    let states = try await states()
+    var names = Set(states.compactMap(\.name))
+    let known = states.filter { $0.prefix.utf8.elementsEqual(options.prefix.utf8) }
+    let youngest = known.map(\.created).max()
     for snapshot in snapshots {
-      if namesOfPrefix.contains(where: { snapshot.isWhole(in: $0) }) {
+      func last(isWhole: Bool) -> TreeState? {
+        known.last { state in state.name.map { snapshot.names($0, isWhole: isWhole) } ?? false }
+      }
+      if last(isWhole: true) != nil {
         report.knownCount += 1
         continue
       }
       if Task.isCancelled { throw BlobStorageError(.cancelled, "The migration was cancelled.") }
       begin(snapshot)
-      let folder = (workFolder ?? FileManager.default.temporaryDirectory)
+      let workFolder = (workFolder ?? FileManager.default.temporaryDirectory)
         .appending(path: "blobtool-migration-\(UUID().uuidString)")
-      defer { Self.remove(folder) }
-      do { try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true) } catch {
+      let folder = workFolder.appending(path: "files")
+      defer { Self.remove(workFolder) }
+      do {
+        // The program sets the modes of folders last: nobody else may look into them before.
+        try FileManager.default.createDirectory(
+          at: workFolder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: false)
+      } catch {
         throw BlobStorageError(
           .io, "The folder \(folder.path) for a snapshot cannot be created.", path: folder.path,
           underlying: error)
@@ -77,7 +86,7 @@ extension BlobStore {
           SkippedFile(path: snapshot.id, code: .sourceFailed, reason: reason, isFailure: true))
       }
       do throws(BlobStorageError) {
-        let warnings = try await Self.inBackground { () throws(BlobStorageError) in
+        let warnings = try await Self.blocking { () throws(BlobStorageError) in
           try repository.extract(snapshot, to: folder)
         }
         if let warnings { skip(warnings) }
@@ -86,10 +95,12 @@ extension BlobStore {
         let written = try? FileManager.default.contentsOfDirectory(atPath: folder.path)
         guard error.code == .sourceFailed, written?.isEmpty == false else { throw error }
         isWhole = false
-        let reason = error.message.hasSuffix(".") ? String(error.message.dropLast()) : error.message
         skip(
-          "\(reason): the rest was imported; import again when \(repository.program.rawValue) can read it.")
+          "The rest was imported; import again when \(repository.program.rawValue) can read it: \(error.message)"
+        )
       }
+      // The state has the time of the folder.
+      try? FileManager.default.setAttributes([.modificationDate: snapshot.created], ofItemAtPath: folder.path)
       var options = options
       // The same snapshot may be a state of another prefix.
       let wanted = isWhole ? snapshot.stateName : snapshot.partialName
@@ -108,6 +119,7 @@ extension BlobStore {
       // Of the same snapshot, the whole state is the later one.
       options.stateDate = isWhole ? snapshot.created : snapshot.created.addingTimeInterval(-0.001)
       options.comparesContent = true
+      if !isWhole { options.knownState = last(isWhole: false)?.id }
       let imported = try await importFiles([folder.path], options: options, progress: progress)
       report.newByteCount += imported.newByteCount
       report.storedByteCount += imported.storedByteCount
@@ -128,17 +140,5 @@ extension BlobStore {
       }
     }
     try? FileManager.default.removeItem(at: folder)
-  }
-
-  /// Runs a call that waits for another program on a thread of its own.
-  private static func inBackground<T: Sendable>(
-    _ body: @escaping @Sendable () throws(BlobStorageError) -> T
-  ) async throws(BlobStorageError) -> T {
-    let result: Result<T, BlobStorageError> = await withCheckedContinuation { continuation in
-      Thread.detachNewThread {
-        continuation.resume(returning: Result { () throws(BlobStorageError) in try body() })
-      }
-    }
-    return try result.get()
   }
 }

@@ -35,10 +35,11 @@ public struct SnapshotRepository: Sendable, Hashable {
     /// Details that a state cannot keep: the host and tags of restic, or the name of borg's archive.
     public var notes: [String]
 
-    /// Whether a state of that name is this snapshot, whole. The name has a number if it was taken.
-    func isWhole(in name: String) -> Bool {
-      guard name.hasPrefix(stateName) else { return false }
-      let rest = name.dropFirst(stateName.count)
+    /// Whether a state of that name is this snapshot, whole or in part. The name has a number if it was taken.
+    func names(_ state: String, isWhole: Bool) -> Bool {
+      let name = isWhole ? stateName : partialName
+      guard state.hasPrefix(name) else { return false }
+      let rest = state.dropFirst(name.count)
       return rest.isEmpty || rest.wholeMatch(of: /-\d+/) != nil
     }
 
@@ -136,7 +137,13 @@ public struct SnapshotRepository: Sendable, Hashable {
     }
   }
 
-  /// Runs the program to its end.
+  /// What the program has written to its end.
+  private struct Output {
+    var result: Data?
+    var errors: Data?
+  }
+
+  /// Runs the program to its end, or ends it if the task is cancelled.
   ///
   /// - Parameter warns: whether status 1 means that it has done its work, if all that it warns of are extended attributes.
   private func run(
@@ -146,49 +153,46 @@ public struct SnapshotRepository: Sendable, Hashable {
     process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
     process.arguments = [program.rawValue] + arguments
     if let folder { process.currentDirectoryURL = folder }
-    let (output, errors) = (Pipe(), Pipe())
-    (process.standardOutput, process.standardError) = (output, errors)
-    let errorText = Output()
-    let reader = Thread { errorText.set(errors.fileHandleForReading.readDataToEndOfFile()) }
+    let (result, errors) = (Pipe(), Pipe())
+    (process.standardOutput, process.standardError) = (result, errors)
     do { try process.run() } catch {
       throw BlobStorageError(.sourceFailed, "\(program.rawValue) cannot be started.", underlying: error)
     }
-    reader.start()
-    let result = output.fileHandleForReading.readDataToEndOfFile()
+    let output = Monitor(Output())
+    Thread.start(named: "blob-migration-output") {
+      let data = result.fileHandleForReading.readDataToEndOfFile()
+      output.withLock { $0.result = data }
+      output.wakeAll()
+    }
+    Thread.start(named: "blob-migration-errors") {
+      let data = errors.fileHandleForReading.readDataToEndOfFile()
+      output.withLock { $0.errors = data }
+      output.wakeAll()
+    }
+    let text: Data
+    do throws(BlobStorageError) {
+      text = try output.withLockUnlessCancelled(when: { $0.result != nil }) { $0.result ?? Data() }
+    } catch {
+      // On Linux, Foundation gives it a process group, which has its children, too.
+      if kill(-process.processIdentifier, SIGTERM) != 0 { process.terminate() }
+      process.waitUntilExit()
+      throw error
+    }
     process.waitUntilExit()
-    if process.terminationStatus == 0 { return (result, nil) }
+    if process.terminationStatus == 0 { return (text, nil) }
     if process.terminationStatus == 127 {
       throw BlobStorageError(
         .sourceFailed, "\(program.rawValue) is not installed: install it, and import again.")
     }
-    let lines = String(decoding: errorText.wait(), as: UTF8.self).split(whereSeparator: \.isNewline)
-    let text = lines.suffix(3).joined(separator: " ")
+    // Only now: a process that outlives the program, such as one of ssh, may keep the pipe open.
+    let errorText = try output.withLockUnlessCancelled(when: { $0.errors != nil }) { $0.errors ?? Data() }
+    let lines = String(decoding: errorText, as: UTF8.self).split(whereSeparator: \.isNewline)
+    let lastLines = lines.suffix(3).joined(separator: " ")
     // borg warns also of files that it could not write whole. A signal's number is no status.
     let isHarmless = lines.allSatisfy { $0.contains("extended attribute") }
     if warns, isHarmless, process.terminationReason == .exit, process.terminationStatus == 1 {
-      return (result, "\(program.rawValue) warns of \(place): \(text)")
+      return (text, "\(program.rawValue) warns of \(place): \(lastLines)")
     }
-    throw BlobStorageError(.sourceFailed, "\(program.rawValue) failed on \(place): \(text)")
-  }
-}
-
-/// Output that a thread has read.
-private final class Output: @unchecked Sendable {
-  // Guarded by the condition.
-  private let condition = NSCondition()
-  private var data: Data?
-
-  func set(_ data: Data) {
-    condition.lock()
-    self.data = data
-    condition.broadcast()
-    condition.unlock()
-  }
-
-  func wait() -> Data {
-    condition.lock()
-    defer { condition.unlock() }
-    while data == nil { condition.wait() }
-    return data ?? Data()
+    throw BlobStorageError(.sourceFailed, "\(program.rawValue) failed on \(place): \(lastLines)")
   }
 }

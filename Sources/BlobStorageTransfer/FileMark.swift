@@ -90,11 +90,18 @@ extension BlobVersion {
 extension FileMark {
   /// Moves extended attributes that are too long for metadata into a blob. The caller commits it with the version.
   ///
+  /// - Parameter omitting: whether to leave them out instead: a cache could not evict their blob.
   /// - Throws: `sourceFailed` for more than 16 MiB of them.
-  mutating func moveLongAttributes(_ engine: Engine) throws(BlobStorageError) -> MemoryPut.Item? {
+  mutating func moveLongAttributes(
+    _ engine: Engine, omitting: Bool = false
+  ) throws(BlobStorageError) -> MemoryPut.Item? {
     guard var attributes, !attributes.extended.isEmpty,
       metadata.count > BlobLimits.maximumMetadataByteCount
     else { return nil }
+    if omitting {
+      self.attributes?.extended = []
+      return nil
+    }
     let bytes = FileAttributes.bytes(of: attributes.extended)
     guard bytes.count <= FileAttributes.extendedByteCountMax else {
       throw BlobStorageError(.sourceFailed, "its extended attributes have more than 16 MiB")

@@ -82,10 +82,12 @@ struct ImportSource: Sendable {
     _ engine: Engine, _ context: ImportContext
   ) throws(BlobStorageError) -> BlobVersion? {
     do throws(BlobStorageError) {
-      guard let current = try versionToCountOn(engine), current.byteCount == status.byteCount,
-        let mark = FileMark(metadata: current.metadata), mark.matches(status), context.isEnough(mark),
-        try context.presence.isPresent(current.digest)
-      else { return nil }
+      let current = try versionToCountOn(engine) { (version) in
+        guard version.byteCount == status.byteCount, let mark = FileMark(metadata: version.metadata)
+        else { return false }
+        return mark.matches(status) && context.isEnough(mark)
+      }
+      guard let current, try context.presence.isPresent(current.digest) else { return nil }
       return current
     } catch {
       // An unreadable version is stored again.
@@ -94,31 +96,42 @@ struct ImportSource: Sendable {
     }
   }
 
-  /// The key's current version, if it has these bytes and attributes, whatever file it came from.
+  /// The key's current version, if the options say to compare it and it has these bytes and attributes, whatever file
+  /// it came from. If it stays current, another one that is kept for states will do.
   func sameVersion(
-    _ digest: BlobDigest, _ mark: FileMark, _ engine: Engine
+    _ digest: BlobDigest, _ mark: FileMark, _ engine: Engine, _ options: ImportOptions
   ) throws(BlobStorageError) -> BlobVersion? {
-    guard let current = try versionToCountOn(engine), current.digest == digest,
-      let known = FileMark(metadata: current.metadata), known.isLike(mark)
-    else { return nil }
-    return current
+    guard options.comparesContent else { return nil }
+    return try versionToCountOn(engine, orKept: options.keepsCurrent) { (version) in
+      version.digest == digest && FileMark(metadata: version.metadata)?.isLike(mark) == true
+    }
   }
 
-  /// The key's current version, if it becomes durable with what this process has stored.
-  private func versionToCountOn(_ engine: Engine) throws(BlobStorageError) -> BlobVersion? {
+  /// The key's current version, or one that is kept for states, if it matches and becomes durable with what this
+  /// process has stored.
+  private func versionToCountOn(
+    _ engine: Engine, orKept: Bool = false, where matches: (VersionRow) -> Bool
+  ) throws(BlobStorageError) -> BlobVersion? {
     try engine.checkOpen()
     let bytes = try Engine.keyBytes(key)
-    return try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      guard let current = try transaction.currentVersion(ofKey: bytes),
-        try engine.writer.stays(at: current.row.place, transaction)
-      else { return nil }
-      // A later sync does not report what a failed sync lost.
-      if let pack = try transaction.packRow(current.row.place.pack), pack.isPoisoned,
-        pack.durableByteCount <= current.row.place.offset
-      {
-        return nil
+    return try engine.catalog.read { (transaction) throws(BlobStorageError) -> BlobVersion? in
+      var versions: [StampedVersion] = []
+      if let current = try transaction.currentVersion(ofKey: bytes) { versions.append(current) }
+      if orKept, let kept = try transaction.nameRow(InternalKey.Purpose.replaced.key(bytes)) {
+        versions += try transaction.versions(of: kept)
       }
-      return BlobVersion(key: key, stamp: current.stamp, row: current.row)
+      for version in versions where matches(version.row) {
+        let place = version.row.place
+        guard try engine.writer.stays(at: place, transaction) else { continue }
+        // A later sync does not report what a failed sync lost.
+        if let pack = try transaction.packRow(place.pack), pack.isPoisoned,
+          pack.durableByteCount <= place.offset
+        {
+          continue
+        }
+        return BlobVersion(key: key, stamp: version.stamp, row: version.row)
+      }
+      return nil
     }
   }
 }

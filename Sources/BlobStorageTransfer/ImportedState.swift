@@ -43,13 +43,14 @@ final class ImportedState {
   /// Records the state; nil if the import records none.
   ///
   /// - Parameter failureCount: the number of files missing from the state.
-  func finish(failureCount: Int, _ durability: Durability) throws(BlobStorageError) -> TreeState? {
+  func finish(failureCount: Int, _ options: ImportOptions) throws(BlobStorageError) -> TreeState? {
     guard let recorder else { return nil }
     recorder.state.failureCount = failureCount
     // An import that found nothing records no state.
     guard recorder.state.fileCount + recorder.state.linkCount + recorder.state.folderCount > 0 else {
       return nil
     }
-    return try recorder.finish(durability)
+    if let known = options.knownState, let state = try recorder.equal(known) { return state }
+    return try recorder.finish(options.durability)
   }
 }

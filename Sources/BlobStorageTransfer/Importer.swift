@@ -9,23 +9,13 @@ import SystemPackage
 ///
 /// An interrupted import keeps what it committed, and the next import finds those files unchanged.
 package final class Importer {
-  /// The result of preparing one file.
-  private enum Outcome: Sendable {
-    case unchanged(BlobVersion)
-    /// It was read, and equals the key's current version.
-    case same(BlobVersion)
-    case skipped(SkippedFile)
-    /// With the blob of extended attributes that are too long for metadata.
-    case prepared(MemoryPut.Item, MemoryPut.Item?)
-  }
-
   private enum Work: Sendable {
     case batch([ImportSource])
     case large(ImportSource)
   }
 
   private enum Result: Sendable {
-    case batch([(ImportSource, Outcome)], [JoinedChunks])
+    case batch([(ImportSource, ImportOutcome)], [JoinedChunks])
     case large(ImportSource)
   }
 
@@ -41,8 +31,6 @@ package final class Importer {
   private let progress: ProgressHandler?
   let onFile: TransferHandler?
   var report = ImportReport()
-  /// Whether a version that was found as it is was counted as stored.
-  private var countsOnFound = false
   private var watermarks: [PackName: WriterSession.Watermark] = [:]
   /// Nil before the import begins.
   private var state: ImportedState?
@@ -86,7 +74,6 @@ package final class Importer {
         "“\(collision.key)” would be the key of \(collision.paths.joined(separator: " and of ")): import them one "
           + "after the other, each under a prefix of its own.", key: collision.key)
     }
-    let context = try ImportContext(engine, options, clock)
     cache = try openCache()
     // A cache gets no state, because its values come and go.
     if let cache, cache.prefix.utf8.starts(with: options.prefix.utf8) || isCached(options.prefix) {
@@ -96,6 +83,7 @@ package final class Importer {
     if options.stateName == nil, options.prefix.utf8.count > StateRecorder.prefixByteCountMax {
       options.recordsState = false
     }
+    let context = try ImportContext(engine, options, clock, cachePrefix: cache?.prefixBytes)
     let state = try ImportedState(engine, options, sources: paths.map(\.string), start: start)
     self.state = state
     defer { self.state = nil }
@@ -130,14 +118,13 @@ package final class Importer {
       tell("syncing", seenByteCount, seenCount, force: true)
       // One sync for all files: only the report promises that they are durable.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
-      // Another process may have stored the versions that were found without syncing them.
-      if countsOnFound || report.unchangedFileCount > 0 { try engine.sharing.synchronizeFound(engine.writer) }
+      // Another process may have stored versions that were found, or kept for a state, without syncing them.
+      try engine.sharing.synchronizeFound(engine.writer)
     } else {
       tell(force: true)
     }
     // Last: everything that a state names must be on the medium before the state.
-    report.state = try state.finish(
-      failureCount: report.skipped.count { $0.isFailure }, options.durability)
+    report.state = try state.finish(failureCount: report.skipped.count { $0.isFailure }, options)
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }
@@ -147,7 +134,6 @@ package final class Importer {
     _ context: ImportContext, _ nextSource: () throws(BlobStorageError) -> ImportSource?
   ) throws(BlobStorageError) {
     var held: ImportSource?
-    let cachePrefix = cache?.prefixBytes
     try engine.work.orderedMap(
       // A batch holds up to `batchByteCount` and one file more, plain and encoded.
       inFlightMax: engine.work.width + 2,
@@ -175,14 +161,18 @@ package final class Importer {
         case .large(let source): return .large(source)
         case .batch(let sources):
           var trail = FolderTrail()
-          var outcomes: [(ImportSource, Outcome)] = []
+          var outcomes: [(ImportSource, ImportOutcome)] = []
           outcomes.reserveCapacity(sources.count)
           // A batch with values of a cache joins nothing. A dry run needs the length of each record.
-          let hasCached = cachePrefix.map { prefix in sources.contains { $0.key.utf8.starts(with: prefix) } }
-          let joins = !options.isDryRun && hasCached != true
+          let joins = !options.isDryRun && !sources.contains { context.isCached($0.key) }
           for source in sources {
-            outcomes.append(
-              (source, try Self.prepare(source, through: &trail, engine, options, context, joins: joins)))
+            if let version = try context.unchangedVersion(of: source) {
+              outcomes.append((source, .unchanged(version)))
+            } else {
+              let outcome = try context.read(
+                source, through: &trail, byteCountMax: Self.shortByteCountMaxIfCompressed, joins: joins)
+              outcomes.append((source, outcome))
+            }
           }
           let items = outcomes.compactMap { if case .prepared(let item, _) = $0.1 { item } else { nil } }
           return .batch(outcomes, !joins ? [] : try engine.memoryPut.joined(items, by: options.codec))
@@ -203,106 +193,13 @@ package final class Importer {
     // A value that may be too long for the cache is not prepared here.
     if isCached(source.key) { return false }
     guard source.status.byteCount <= Self.shortByteCountMaxIfCompressed else { return false }
-    return try Self.unchangedVersion(source, engine, options, context) != nil || source.isCompressed
+    return try context.unchangedVersion(of: source) != nil || source.isCompressed
   }
 
   // MARK: Small files
 
-  private static func prepare(
-    _ source: ImportSource, through trail: inout FolderTrail, _ engine: Engine, _ options: ImportOptions,
-    _ context: ImportContext, joins: Bool
-  ) throws(BlobStorageError) -> Outcome {
-    if let version = try unchangedVersion(source, engine, options, context) { return .unchanged(version) }
-    return try read(
-      source, through: &trail, byteCountMax: shortByteCountMaxIfCompressed, engine, options, context,
-      joins: joins)
-  }
-
-  /// Reads a whole file, or a link, and prepares it. Reads a file that changes meanwhile once more.
-  private static func read(
-    _ source: ImportSource, through trail: inout FolderTrail, byteCountMax: Int64, _ engine: Engine,
-    _ options: ImportOptions, _ context: ImportContext, joins: Bool = false
-  ) throws(BlobStorageError) -> Outcome {
-    let outcome = try readOnce(
-      source, through: &trail, byteCountMax: byteCountMax, engine, options, context, joins: joins)
-    guard case .skipped(let skipped) = outcome, skipped.code == .sourceFailed else { return outcome }
-    return try readOnce(
-      source, through: &trail, byteCountMax: byteCountMax, engine, options, context, joins: joins)
-  }
-
-  private static func readOnce(
-    _ source: ImportSource, through trail: inout FolderTrail, byteCountMax: Int64, _ engine: Engine,
-    _ options: ImportOptions, _ context: ImportContext, joins: Bool = false
-  ) throws(BlobStorageError) -> Outcome {
-    do throws(BlobStorageError) {
-      let key = try source.keyToPut(engine, options)
-      let start = context.beginReading(source.status)
-      var putOptions = PutOptions(replacement: options.replacement, codec: options.codec)
-      putOptions.keepsReplaced = options.recordsState
-      if source.isLink {
-        let target = try source.linkTarget(through: &trail)
-        var attributes = try context.attributes(of: source, source.status, nil)
-        attributes?.extended = try source.linkAttributes(through: &trail)
-        var mark = FileMark(source.status, readFrom: start, attributes)
-        let long = try mark.moveLongAttributes(engine)
-        putOptions.metadata = mark.metadata
-        let item = try engine.memoryPut.prepare(key, Data(target), putOptions, joins: joins)
-        if options.comparesContent, let same = try source.sameVersion(item.plan.digest, mark, engine) {
-          return .unchanged(same)
-        }
-        return .prepared(item, long)
-      }
-      // A new version that equals the current one would only replace it.
-      let known =
-        options.readsUnchanged && options.replacement == .replaceCurrent
-        ? try source.unchangedVersion(engine, context) : nil
-      let file = try source.open(through: &trail)
-      // The file's status shows that it grew. A file of length 0 may have bytes nevertheless, as in /proc.
-      let capacity = Int(max(1, min(file.status.byteCount, byteCountMax)))
-      let bytes = try Data(filling: capacity) { (target) throws(BlobStorageError) in
-        try file.read(into: target)
-      }
-      try file.checkUnchanged()
-      guard Int64(bytes.count) == file.status.byteCount else {
-        throw BlobStorageError(.sourceFailed, "it changed while it was read")
-      }
-      var mark = FileMark(file.status, readFrom: start, try context.attributes(of: source, file.status, file))
-      let long = try mark.moveLongAttributes(engine)
-      putOptions.metadata = mark.metadata
-      if let known, known.metadata == mark.metadata,
-        known.digest == BlobDigest.of(bytes.bytes, by: engine.header.digestAlgorithm)
-      {
-        return .same(known)
-      }
-      let item = try engine.memoryPut.prepare(key, bytes, putOptions, joins: joins)
-      if options.comparesContent, let same = try source.sameVersion(item.plan.digest, mark, engine) {
-        return .unchanged(same)
-      }
-      return .prepared(item, long)
-    } catch {
-      return .skipped(try skipped(source, error))
-    }
-  }
-
-  private static func unchangedVersion(
-    _ source: ImportSource, _ engine: Engine, _ options: ImportOptions, _ context: ImportContext
-  ) throws(BlobStorageError) -> BlobVersion? {
-    options.readsUnchanged ? nil : try source.unchangedVersion(engine, context)
-  }
-
-  /// An error of the file itself skips the file; an error of the store ends the import.
-  private static func skipped(_ source: ImportSource, _ error: BlobStorageError) throws(BlobStorageError)
-    -> SkippedFile
-  {
-    // By bytes: a mark at the beginning of a name would join the slash before it into one character.
-    let path = source.path.string
-    let isOfFile = error.path.map { $0.utf8.suffix(path.utf8.count).elementsEqual(path.utf8) } ?? false
-    guard isOfFile || error.code == .sourceFailed else { throw error }
-    return SkippedFile(path: path, code: error.code, reason: error.message, isFailure: true)
-  }
-
   private func commit(
-    _ outcomes: [(ImportSource, Outcome)], _ joined: [JoinedChunks] = []
+    _ outcomes: [(ImportSource, ImportOutcome)], _ joined: [JoinedChunks] = []
   ) throws(BlobStorageError) {
     var items: [MemoryPut.Item] = []
     var sources: [ImportSource] = []
@@ -318,7 +215,6 @@ package final class Importer {
       case .same(let version):
         count(([PutResult(version: version, newByteCount: 0, storedByteCount: 0)], nil), of: [source])
         if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
-        countsOnFound = true
         limiter?.pace(version.byteCount)
         see(source)
       case .prepared(let item, let attributes):
@@ -386,7 +282,7 @@ package final class Importer {
   // MARK: Large files
 
   private func commitLarge(_ source: ImportSource, _ context: ImportContext) throws(BlobStorageError) {
-    if let version = try Self.unchangedVersion(source, engine, options, context) {
+    if let version = try context.unchangedVersion(of: source) {
       countUnchanged(source, version)
       return see(source)
     }
@@ -405,7 +301,7 @@ package final class Importer {
       // It changed while it was read.
       try putLarge(source, context, readOn)
     } catch {
-      report.skipped.append(try Self.skipped(source, error))
+      report.skipped.append(try context.skipped(source, error))
     }
   }
 
@@ -419,18 +315,16 @@ package final class Importer {
       try plan(file, key, progress: progress)
       return
     }
-    var putOptions = PutOptions(
-      durability: .relaxed, replacement: options.replacement, codec: options.codec)
-    putOptions.keepsReplaced = options.recordsState
-    var mark = FileMark(file.status, readFrom: start, try context.attributes(of: source, file.status, file))
-    let long = try mark.moveLongAttributes(engine)
+    let (mark, long) = try context.newMark(
+      of: source, file.status, readFrom: start, context.extendedAttributes(of: file))
     if options.comparesContent {
       let digest = try file.digest(engine.header.digestAlgorithm)
-      if let same = try source.sameVersion(digest, mark, engine) { return countUnchanged(source, same) }
+      if let same = try source.sameVersion(digest, mark, engine, options) {
+        return countUnchanged(source, same)
+      }
     }
     try commitLong(long)
-    putOptions.metadata = mark.metadata
-    var put = try engine.streamPut(putOptions)
+    var put = try engine.streamPut(context.putOptions(mark))
     put.progress = progress
     let (result, watermark) = try put.run(key, file)
     count(([result], watermark), of: [source])
@@ -445,9 +339,7 @@ package final class Importer {
       return try refuse(source, "it is too long for the cache's limit")
     }
     var trail = FolderTrail()
-    let outcome = try Self.read(
-      source, through: &trail, byteCountMax: Int64(byteCountMax), engine, options, context)
-    try commit([(source, outcome)])
+    try commit([(source, try context.read(source, through: &trail, byteCountMax: Int64(byteCountMax)))])
   }
 
   // MARK: Counting

@@ -14,7 +14,7 @@ import Foundation
 /// never half stored.
 ///
 /// Each version keeps the file's mode, owner, extended attributes and hard links, and the import's state keeps those of
-/// folders. See ``FileAttributes``.
+/// folders. A value of a cache keeps no more than about 1,000 bytes of them. See ``FileAttributes``.
 public struct ImportOptions: Sendable, Hashable {
   public var prefix: String
   public var replacement: Replacement
@@ -46,6 +46,8 @@ public struct ImportOptions: Sendable, Hashable {
   package var comparesContent = false
   /// Whether keys that have a version keep it as the current one: other versions are kept for the state alone.
   package var keepsCurrent = false
+  /// A state that stands for this import's, if that would have the same entries.
+  package var knownState: TreeState.ID?
   /// The paths are a list of files: each gets the prefix and its whole path as its key, without `./` and a '/' in
   /// front. Folders of the list are skipped, like anything else that is not a regular file.
   public var keepsPaths: Bool

@@ -222,10 +222,7 @@ struct VersionWriter: Sendable {
     guard try isSame(file, version) else { return .other }
     if options.overwrites, options.restoresAttributes, let mark, let attributes = mark.attributes {
       let wanted = try mark.extendedAttributes(engine)
-      let known = try file.withDescriptor { (descriptor) throws(BlobStorageError) in
-        try ExtendedAttributes.file(descriptor).read(file.path)
-      }
-      if wanted != known { return .other }
+      if try wanted != file.extendedAttributes() { return .other }
       if let owners, let owner = attributes.owner,
         owners.numbers(of: owner) != (file.status.user, file.status.group)
       {

@@ -77,6 +77,15 @@ package final class StateRecorder {
     StateMerge(runs.map { StateEntryReader($0) })
   }
 
+  /// The state of that ID, if it has the entries that were added, and nothing else.
+  package func equal(_ id: TreeState.ID) throws(BlobStorageError) -> TreeState? {
+    endRun()
+    guard let known = try StateList(states.engine).states.first(where: { $0.state.id == id }),
+      try changes(since: known, withinBytes: 0) != nil
+    else { return nil }
+    return known.state
+  }
+
   /// Stores the state. Appends a number to its name if another import has recorded a state of that name meanwhile.
   ///
   /// - Returns: the state, with the caller's counts.
@@ -112,12 +121,19 @@ package final class StateRecorder {
     runs = []
   }
 
-  /// The changes since another state; nil if they are too long, or if that state cannot be read.
+  /// The changes since the parent; nil if they are too long, or if the parent cannot be read.
   private func changes(since parent: StateRecord) throws(BlobStorageError) -> [UInt8]? {
     guard parent.depth < Self.depthMax else { return nil }
     let limit = max(
       Self.changesByteCountMin,
       min(Int(parent.wholeByteCount / 2 - parent.changesByteCount), Self.changesByteCountMax))
+    return try changes(since: parent, withinBytes: limit)
+  }
+
+  /// The changes since another state; nil if they have more bytes, or if that state cannot be read.
+  private func changes(
+    since parent: StateRecord, withinBytes limit: Int
+  ) throws(BlobStorageError) -> [UInt8]? {
     do throws(BlobStorageError) { return try changes(since: parent, atMost: limit) } catch {
       guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
       return nil

@@ -19,26 +19,16 @@ enum EntryPoint {
 
   private static func run(_ arguments: [String]) async -> Int32 {
     do {
-      let command = try await Blobtool.asyncParseAsRoot(arguments)
-      if let command = command as? any AsyncParsableCommand {
-        try await runWhole(command)
+      var command = try await Blobtool.asyncParseAsRoot(arguments)
+      if var command = command as? any AsyncParsableCommand {
+        try await command.run()
       } else {
-        try runWhole(command)  // the argument parser's own: help
+        try command.run()  // the argument parser's own: help
       }
       return ExitStatus.done
     } catch {
       return report(error, arguments: arguments)
     }
-  }
-
-  private static func runWhole(_ command: some AsyncParsableCommand) async throws {
-    var command = command
-    try await command.run()
-  }
-
-  private static func runWhole(_ command: some ParsableCommand) throws {
-    var command = command
-    try command.run()
   }
 
   /// Prints an error in one sentence, and returns the exit code.
@@ -60,8 +50,7 @@ enum EntryPoint {
       return ExitStatus.done
     }
     let help = ([Blobtool._commandName] + (command(arguments).map { [$0._commandName] } ?? []) + ["--help"])
-    var message = Blobtool.message(for: error).split(separator: "\n").joined(separator: " ")
-    if message.hasSuffix(".") { message.removeLast() }
+    var message = Blobtool.message(for: error).split(separator: "\n").joined(separator: " ").clause
     // The argument parser takes -1 for an option.
     if let value = message.wholeMatch(of: /Missing value for '(--[^ ']+).*/),
       let option = arguments.firstIndex(of: String(value.1)), arguments.indices.contains(option + 1),

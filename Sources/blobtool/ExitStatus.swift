@@ -32,7 +32,7 @@ struct Failure: Error {
       let full = error.errno == nil ? nil : error.fullDiskMessage
       self.init(
         Self.exitStatus(of: error.code),
-        full.map { "\($0): free space on that disk, and run the command again." } ?? error.message)
+        full.map { "\($0.clause): free space on that disk, and run the command again." } ?? error.message)
     case is CancellationError: self.init(ExitStatus.failed, "The work was cancelled.")
     default: return nil
     }
@@ -41,7 +41,7 @@ struct Failure: Error {
   /// Throws a failure with the code of damage if blobs could not be followed to their chunks.
   static func check(notFollowed reasons: [String]) throws {
     guard let first = reasons.first else { return }
-    throw Failure(ExitStatus.damaged, "The numbers are incomplete: \(first.printable) Run `blobtool verify`.")
+    throw Failure(ExitStatus.damaged, "The numbers are incomplete (\(first.clause)); run `blobtool verify`.")
   }
 
   /// The key is not in the store.

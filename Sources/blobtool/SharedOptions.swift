@@ -179,17 +179,17 @@ extension Failure {
     guard let error = error as? BlobStorageError, error.path?.hasPrefix(folder + "/") == true else {
       return nil
     }
-    let reason = error.message.hasSuffix(".") ? String(error.message.dropLast()) : error.message
     switch error.code {
     case .permissionDenied:
       self.init(
         ExitStatus.failed,
-        "\(reason.printable): this user may only read the store; run the command as its owner, or give this user the"
+        "\(error.message.clause): this user may only read the store; run the command as its owner, or give this user the"
           + " right to write in \(folder.printable).")
     case .readOnly:
       self.init(
         ExitStatus.failed,
-        "\(reason.printable): the store can only be read there; mount its file system writable to change it.")
+        "\(error.message.clause): the store can only be read there; mount its file system writable to change it."
+      )
     default: return nil
     }
   }

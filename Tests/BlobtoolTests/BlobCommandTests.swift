@@ -124,6 +124,19 @@ struct VersionLine: Decodable {
     #expect(outcome.status == 0, "\(outcome.errors)")
   }
 
+  @Test("a pipe that another program has made non-blocking gets all bytes")
+  func nonBlockingPipe() async throws {
+    let workshop = try await Workshop()
+    try workshop.write(noise(4 << 20, seed: 9), to: "plain")
+    try await workshop.expect(0, ["put", "k", "plain"])
+    let outcome = try await workshop.shell(
+      """
+      set -o pipefail
+      perl -e 'use Fcntl; fcntl(STDOUT, F_SETFL, O_WRONLY | O_NONBLOCK); exec @ARGV' $TOOL get k | cmp - plain
+      """)
+    #expect(outcome.status == 0, "\(outcome.errors)")
+  }
+
   @Test("a reader that has had enough is no failure")
   func readerGone() async throws {
     let workshop = try await Workshop()

@@ -27,6 +27,20 @@ import Testing
     var seconds: Double
   }
 
+  @Test("what is imported into a cache can be exported, also a file with long extended attributes")
+  func longAttributes() async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["cache", "set-limit", "16M"])
+    try workshop.write(Data("v".utf8), to: "tree/f")
+    let done = try await workshop.shell(
+      """
+      setfattr -n user.long -v $(head -c 3000 /dev/zero | tr '\\0' q) tree/f || exit 9
+      $TOOL import tree && $TOOL export out
+      """)
+    #expect(done.status == 0, "\(done.errors)")
+    #expect(workshop.contents("out/f") == Data("v".utf8))
+  }
+
   @Test("a limit makes a store a cache, which set-limit, trim and gc hold")
   func limits() async throws {
     let workshop = try await Workshop(options: ["--similarity", "off"])

@@ -84,7 +84,7 @@ struct MigrationTests {
     [ "$4" = restore ] || { echo '[{"id":"aaaaaaaa11111111","time":"2026-01-01T10:00:00Z"},
       {"id":"bbbbbbbb22222222","time":"2026-02-01T10:00:00Z"}]'; exit; }
     echo "$5" > "$7/a"
-    [ "$5" != "$BREAKS" ] || { echo 'cannot read b' >&2; exit 1; }
+    [ "$5" != "$BREAKS" ] || { touch -d 2020-01-01 "$7"/*; echo 'cannot read b' >&2; exit 1; }
     echo "$5" > "$7/b"; echo "$5" > "$7/c"; touch -d 2020-01-01 "$7"/*
     """
 
@@ -133,6 +133,43 @@ struct MigrationTests {
       #expect(workshop.contents("old/\(name)") == Data("aaaaaaaa11111111\n".utf8))
     }
     #expect(try await run("s").text.contains("imported before     2"))
+    // The same part is no second state, also if the key has a younger version.
+    for _ in 0..<2 {
+      #expect(try await run("t", breaks: "aaaaaaaa11111111").status == 1)
+      #expect(try await states("t").map(\.files) == [1, 3])
+    }
+    for _ in 0..<2 {
+      #expect(try await run("u", breaks: "bbbbbbbb22222222").status == 1)
+      #expect(try await states("u").map(\.files) == [3, 1])
+    }
+    #expect(try await run("t").status == 0)
+    #expect(try await states("t").map(\.files).sorted() == [1, 3, 3])
+  }
+
+  /// A program that never ends, and tells the mode of the folder above its target.
+  private static let endlessRestic = """
+    #!/bin/bash
+    [ "$4" = restore ] || { echo '[{"id":"aaaaaaaa11111111","time":"2026-01-01T10:00:00Z"}]'; exit; }
+    echo "$5" > "$7/a"; stat -c %a "$7/.." > mode; sleep 600
+    """
+
+  @Test(
+    "end the program if they are interrupted, and leave nothing of a snapshot that only its owner may look into"
+  )
+  func interrupted() async throws {
+    let workshop = try await Workshop()
+    try workshop.write(Data(Self.endlessRestic.utf8), to: "bin/restic")
+    _ = try await workshop.shell("chmod 755 bin/restic; mkdir tmp")
+    let running = try await workshop.start(
+      ["import", "--from", "restic:/repo", "--prefix", "r"],
+      environment: ["PATH": workshop.path("bin") + ":/usr/bin:/bin", "TMPDIR": workshop.path("tmp")])
+    _ = try await workshop.shell("for i in {1..3000000}; do [ ! -s mode ] || break; done")
+    running.signal(SIGTERM)
+    let outcome = try await running.outcome()
+    #expect(outcome.status == 143 && outcome.errors.contains("interrupted"), "\(outcome.errors)")
+    #expect(workshop.contents("mode") == Data("700\n".utf8))
+    #expect(try await workshop.shell("ls tmp").lines.isEmpty)
+    #expect(try await workshop.expect(0, ["states"]).lines.isEmpty)
   }
 
   /// A program that writes its only archive, warns of `$WARNING` and ends with the status `$STATUS`.

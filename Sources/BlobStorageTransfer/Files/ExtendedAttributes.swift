@@ -96,3 +96,11 @@ enum ExtendedAttributes {
     }
   }
 }
+
+extension InputFile {
+  func extendedAttributes() throws(BlobStorageError) -> [FileAttributes.Extended] {
+    try withDescriptor { (descriptor) throws(BlobStorageError) in
+      try ExtendedAttributes.file(descriptor).read(path)
+    }
+  }
+}

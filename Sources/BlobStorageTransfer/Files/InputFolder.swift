@@ -37,13 +37,6 @@ package final class InputFolder: Sendable {
   /// - Parameter trail: the folders that are open already.
   /// - Throws: `sourceFailed` if something else has replaced a folder on the way.
   package func open(
-    _ relativePath: String, through trail: inout FolderTrail
-  ) throws(BlobStorageError) -> InputFile {
-    try open(Array(relativePath.utf8), through: &trail)
-  }
-
-  /// The same for a path in bytes.
-  func open(
     _ bytes: [UInt8], through trail: inout FolderTrail
   ) throws(BlobStorageError) -> InputFile {
     let folder = try folder(of: bytes, through: &trail)
@@ -138,11 +131,6 @@ package final class InputFolder: Sendable {
           .sourceFailed, "\(path) cannot be read: a folder on the way to it was replaced", path: path)
       }
     }
-  }
-
-  package func open(_ relativePath: String) throws(BlobStorageError) -> InputFile {
-    var trail = FolderTrail()
-    return try open(relativePath, through: &trail)
   }
 }
 

@@ -4,7 +4,7 @@ import SystemPackage
 
 /// A new file below a folder, written under a temporary name and then renamed atomically.
 ///
-/// Dropping it without ``commit(overwriting:modified:isDurable:)`` removes what was written.
+/// Dropping it without ``commit(overwriting:modified:)`` removes what was written.
 package struct OutputFile: ~Copyable {
   /// A step of committing a file.
   package enum Step: Sendable { case synced, named }
@@ -48,11 +48,6 @@ package struct OutputFile: ~Copyable {
     self.descriptor = descriptor
     self.name = FolderTrail.name(in: relativePath)
     self.temporaryName = temporaryName
-  }
-
-  package init(in folder: OutputFolder, relativePath: String) throws(BlobStorageError) {
-    var trail = FolderTrail()
-    try self.init(in: folder, relativePath: Array(relativePath.utf8), through: &trail)
   }
 
   deinit {
@@ -116,12 +111,10 @@ package struct OutputFile: ~Copyable {
   ///   - overwriting: Whether a file of that name is replaced; otherwise it is an error with `EEXIST`. The new bytes
   ///     are on the medium before the old ones go: a power cut leaves one or the other.
   ///   - modified: The modification time to set.
-  ///   - permissions: The permissions to set instead of 0600.
-  ///   - isDurable: Whether bytes and name are on the medium on return.
   package consuming func commit(
-    overwriting: Bool, modified: FileTime? = nil, permissions: UInt16? = nil, isDurable: Bool = false
+    overwriting: Bool, modified: FileTime? = nil
   ) throws(BlobStorageError) {
-    _ = try commit(overwriting: overwriting, modified: modified, permissions, nil, isDurable)
+    _ = try commit(overwriting: overwriting, modified: modified, nil)
   }
 
   /// Sets these attributes, then renames the file to its final name.
@@ -130,37 +123,28 @@ package struct OutputFile: ~Copyable {
   consuming func commit(
     overwriting: Bool, _ attributes: RestoredAttributes
   ) throws(BlobStorageError) -> Bool {
-    try commit(overwriting: overwriting, modified: nil, nil, attributes, false)
+    try commit(overwriting: overwriting, modified: nil, attributes)
   }
 
   private consuming func commit(
-    overwriting: Bool, modified: FileTime?, _ permissions: UInt16?, _ attributes: RestoredAttributes?,
-    _ isDurable: Bool
+    overwriting: Bool, modified: FileTime?, _ attributes: RestoredAttributes?
   ) throws(BlobStorageError) -> Bool {
     let number = descriptor.number
     let byteCount = byteCount
     if endsInHole { _ = try systemCall("set the length of", path) { bs_truncate(number, byteCount) } }
     let isComplete = try attributes?.apply(to: number, path) ?? true
-    if let permissions {
-      _ = try systemCall("set the permissions of", path) { bs_set_permissions(number, UInt32(permissions)) }
-    }
     if let modified {
       _ = try systemCall("set the time of", path) {
         bs_set_modified(number, modified.seconds, modified.nanoseconds)
       }
     }
-    let directory = directory.number
-    if isDurable {
-      _ = try systemCall("sync", path) { bs_sync_all(number) }
-      folder.tell(.synced)
-    } else if overwriting, isTaken {
+    if overwriting, isTaken {
       _ = try systemCall("sync", path) { bs_sync_data(number) }
       folder.tell(.synced)
     }
-    try folder.rename(temporaryName, to: name, in: directory, overwriting: overwriting, path)
+    try folder.rename(temporaryName, to: name, in: directory.number, overwriting: overwriting, path)
     folder.tell(.named)
     isCommitted = true
-    if isDurable { _ = try systemCall("sync the folder of", path) { bs_sync_all(directory) } }
     return isComplete
   }
 

@@ -51,9 +51,8 @@ extension OutputFolder {
   private func makeWritable(_ folder: OwnedDescriptor, _ path: [UInt8]) throws(BlobStorageError) -> Bool {
     guard rules.entersReadOnly else { return false }
     let status = try folder.status(self.path.appending(bytes: path))
-    let isKnown = readOnlyFolders.withLock { $0[status.identity] != nil }
     // Another thread may have done it.
-    if status.permissions & ReadOnlyFolder.writing == ReadOnlyFolder.writing { return isKnown }
+    if status.permissions & ReadOnlyFolder.writing == ReadOnlyFolder.writing { return true }
     let known = ReadOnlyFolder(path: path, permissions: status.permissions)
     let writable = UInt32(status.permissions | ReadOnlyFolder.writing)
     guard uninterrupted({ bs_set_permissions(folder.number, writable) }) >= 0 else { return false }

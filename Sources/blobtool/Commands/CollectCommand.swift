@@ -64,10 +64,9 @@ struct CollectCommand: StoreCommand {
       }
     }
     try StandardOutput.unlessEnded { try print(report) }
-    guard let first = report.obstacles.first else { return }
+    guard !report.obstacles.isEmpty else { return }
     for obstacle in report.obstacles { StandardError.say("kept: \(obstacle)") }
-    throw Failure(
-      ExitStatus.damaged, "Nothing more was removed (\(first)); run `blobtool verify`.")
+    throw Failure(ExitStatus.damaged, "Nothing more was removed; run `blobtool verify`.")
   }
 
   private func print(_ report: GarbageCollectionReport) throws {

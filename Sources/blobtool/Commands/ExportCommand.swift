@@ -84,7 +84,7 @@ struct ExportCommand: StoreCommand {
     } catch let error as BlobStorageError where error.code == .noSpace {
       throw Failure(
         ExitStatus.failed,
-        "\(error.message.printable): free space there, or export to another disk; the same command goes on from what is"
+        "\(error.message.clause): free space there, or export to another disk; the same command goes on from what is"
           + " written.")
     }
     if !shared.json || verbose.isVerbose {

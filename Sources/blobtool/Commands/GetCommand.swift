@@ -99,16 +99,23 @@ struct GetCommand: StoreCommand {
     _ range: Range<Int64>, of reader: BlobReader, to target: OutputTarget, _ meter: ProgressMeter
   ) async throws {
     guard !range.isEmpty else { return }
-    let state = CopyState()
+    // The sink runs on another thread.
+    let state = Mutex<(byteCount: Int64, failure: (any Error)?)>((0, nil))
     do {
       try await reader.stream(range) { bytes in
-        try state.noting { try target.write(bytes) }
-        let done = state.add(Int64(bytes.count))
+        do { try target.write(bytes) } catch {
+          state.withLock { $0.failure = error }
+          throw error
+        }
+        let done = state.withLock { state in
+          state.byteCount += Int64(bytes.count)
+          return state.byteCount
+        }
         meter.update(WorkProgress(phase: "reading", doneByteCount: done, totalByteCount: Int64(range.count)))
       }
     } catch {
       // The store's error says that the sink failed; the sink has the reason.
-      throw state.failure ?? error
+      throw state.withLock { $0.failure } ?? error
     }
   }
 
@@ -118,26 +125,5 @@ struct GetCommand: StoreCommand {
     var offset: Int64
     var byteCount: Int64
     var path: String
-  }
-}
-
-/// The state of a sink that runs on another thread.
-private final class CopyState: Sendable {
-  private let state = Mutex<(byteCount: Int64, failure: (any Error)?)>((0, nil))
-
-  var failure: (any Error)? { state.withLock { $0.failure } }
-
-  func add(_ byteCount: Int64) -> Int64 {
-    state.withLock { state in
-      state.byteCount += byteCount
-      return state.byteCount
-    }
-  }
-
-  func noting(_ body: () throws -> Void) throws {
-    do { try body() } catch {
-      state.withLock { $0.failure = error }
-      throw error
-    }
   }
 }

@@ -68,35 +68,38 @@ struct ListCommand: StoreCommand {
   private func list(_ state: TreeState, of store: BlobStore) async throws {
     let globs = globs
     let matches = globs.filter
-    // A thread of the store's delivers the pages.
-    let pages = Mutex<(lines: LineOutput, count: Int, missing: [String])>((LineOutput(), 0, []))
+    // A thread of the store's delivers the pages, one after the other.
+    let listed = Mutex<(count: Int, missing: [String])>((0, []))
     let (limit, isNullTerminated, json, times) = (limit ?? .max, isNullTerminated, shared.json, times)
     try await store.forEachEntry(of: state, prefix: prefix) { page in
-      try pages.withLock { output in
-        for entry in page where output.count < limit && matches(entry.key) {
-          output.count += 1
-          if entry.isMissing {
-            output.missing.append(entry.key)
-          } else if isNullTerminated {
-            try output.lines.add(raw: entry.key + "\0")
-          } else if json {
-            try output.lines.add(
-              JSONText().line(
-                StateLine(key: entry.key, version: entry.version, isFolder: entry.version == nil)))
-          } else if let version = entry.version {
-            try output.lines.add(
-              "\(HumanText.size(version.byteCount).padded(9))  \(times.text(version.created))  \(entry.key.printable)"
-            )
-          } else {
-            try output.lines.add("\("–".padded(9))  \("".padded(30))  \(entry.key.printable)")
-          }
+      let encoder = JSONText()
+      var lines = LineOutput()
+      var missing: [String] = []
+      var count = listed.withLock { $0.count }
+      for entry in page where count < limit && matches(entry.key) {
+        count += 1
+        if entry.isMissing {
+          missing.append(entry.key)
+        } else if isNullTerminated {
+          try lines.add(raw: entry.key + "\0")
+        } else if json {
+          try lines.add(
+            encoder.line(StateLine(key: entry.key, version: entry.version, isFolder: entry.version == nil)))
+        } else if let version = entry.version {
+          try lines.add(
+            "\(HumanText.size(version.byteCount).padded(9))  \(times.text(version.created))  \(entry.key.printable)"
+          )
+        } else {
+          try lines.add("\("–".padded(9))  \("".padded(30))  \(entry.key.printable)")
         }
       }
+      try lines.flush()
+      listed.withLock { [count, missing] in
+        $0.count = count
+        $0.missing += missing
+      }
     }
-    let missing = try pages.withLock { output in
-      try output.lines.flush()
-      return output.missing
-    }
+    let missing = listed.withLock { $0.missing }
     guard let first = missing.first else { return }
     throw Failure(
       ExitStatus.failed,

@@ -15,7 +15,8 @@ struct ManualCommand: AsyncParsableCommand {
     for page in ManualPage.pages(help.command, version: Blobtool.configuration.version) {
       let url = URL(fileURLWithPath: folder).appendingPathComponent(page.fileName)
       do { try Data(page.text.utf8).write(to: url) } catch {
-        throw Failure(ExitStatus.failed, "Cannot write \(url.path.printable): \(error.localizedDescription)")
+        throw Failure(
+          ExitStatus.failed, "Cannot write \(url.path.printable): \(error.localizedDescription.clause).")
       }
     }
   }

@@ -53,7 +53,7 @@ struct ReportCommand: StoreCommand {
       }
     }
     if let first = report.unreadable.first {
-      throw Failure(ExitStatus.damaged, "The report is incomplete: \(first) Run `blobtool verify`.")
+      throw Failure(ExitStatus.damaged, "The report is incomplete (\(first.clause)); run `blobtool verify`.")
     }
   }
 }

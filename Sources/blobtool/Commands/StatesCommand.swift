@@ -48,10 +48,9 @@ enum UnreadableStates {
     for state in states.dropFirst() {
       StandardError.say("state \(state.text.printable) cannot be read: \(state.reason.printable)")
     }
-    let reason = first.reason.hasSuffix(".") ? first.reason.dropLast() : first.reason[...]
     throw Failure(
       ExitStatus.failed,
-      "State \(first.text.printable) cannot be read (\(String(reason).printable)): \(consequence); run `blobtool verify`."
+      "State \(first.text.printable) cannot be read (\(first.reason.clause)): \(consequence); run `blobtool verify`."
     )
   }
 }

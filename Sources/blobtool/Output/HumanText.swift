@@ -8,6 +8,12 @@ extension String {
       .joined()
   }
 
+  /// A message for use within a sentence: printable, and without its full stop.
+  var clause: String {
+    let text = printable
+    return text.hasSuffix(".") ? String(text.dropLast()) : text
+  }
+
   private static func isControl(_ scalar: Unicode.Scalar) -> Bool {
     switch scalar.properties.generalCategory {
     case .control, .format, .lineSeparator, .paragraphSeparator: true

@@ -19,14 +19,13 @@ struct NoRoom: Encodable {
   ///   - place: the place of the store.
   func failure(_ stored: String, then: String, json: Bool, in place: StorePlace) throws -> Failure {
     if json { StandardError.write(try JSONText().line(self) + "\n") }
-    let reason = error.hasSuffix(".") ? String(error.dropLast()) : error
     let remedy =
       switch place {
       case .folder: "free space with `blobtool delete` and `blobtool gc`, which work on a full disk"
       case .bucket(_, let state, _):
         "free space on the disk of \(state.printable), where this machine keeps the state of the store"
       }
-    return Failure(ExitStatus.failed, "\(reason): \(stored); \(remedy), and \(then).")
+    return Failure(ExitStatus.failed, "\(error.clause): \(stored); \(remedy), and \(then).")
   }
 }
 

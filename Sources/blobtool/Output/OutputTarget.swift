@@ -57,17 +57,16 @@ final class OutputTarget: Sendable {
     try descriptor.writeWhole(bytes, to: name)
   }
 
-  /// Renames a new file to its final name.
+  /// Renames a new file to its final name. A file that it replaces stays until the new one is on the medium.
   func finish() throws {
     guard let names else { return }
-    do { try descriptor.close() } catch {
+    do {
+      if access(names.final, F_OK) == 0, fsync(descriptor.rawValue) != 0 { throw Errno(rawValue: errno) }
+      try descriptor.close()
+      if rename(names.temporary, names.final) != 0 { throw Errno(rawValue: errno) }
+    } catch {
       unlink(names.temporary)
       throw Failure(ExitStatus.failed, "Cannot write \(name.printable): \(error).")
-    }
-    guard rename(names.temporary, names.final) == 0 else {
-      let reason = Errno(rawValue: errno)
-      unlink(names.temporary)
-      throw Failure(ExitStatus.failed, "Cannot write \(name.printable): \(reason.description).")
     }
   }
 

@@ -48,52 +48,61 @@ final class ProgressMeter: Sendable {
   /// Records progress, and shows it when it is time.
   func update(_ progress: WorkProgress) {
     guard style != .none else { return }
-    state.withLock { state in
-      guard !state.isFinished else { return }
+    let texts = state.withLock { state -> [String] in
+      guard !state.isFinished else { return [] }
       let now = ContinuousClock.now
       let isNewPhase = state.latest?.phase != progress.phase
-      if isNewPhase {
-        if !state.isShown { show(&state, now) }  // how the phase before ended
-      }
+      // How the phase before ended.
+      let end = isNewPhase && !state.isShown ? shown(&state, now) : ""
       state.pace.update(progress, at: seconds(now))
       state.latest = progress
       state.isShown = false
-      if let last = state.lastShown, !isNewPhase, last.duration(to: now) < .seconds(style.interval) { return }
-      show(&state, now)
+      if let last = state.lastShown, !isNewPhase, last.duration(to: now) < .seconds(style.interval) {
+        return []
+      }
+      return [end, shown(&state, now)]
     }
+    for text in texts { write(text) }
   }
 
   /// Clears the line for a message. The bar comes back with the next progress.
   func clear() {
-    state.withLock { state in
-      if style == .bar, state.lastShown != nil { StandardError.write("", after: Terminal.clearedLine) }
-    }
+    if style == .bar, state.withLock({ $0.lastShown != nil }) { clearLine() }
   }
 
   /// Shows the final progress, and clears the line.
   func finish() {
-    state.withLock { state in
-      guard !state.isFinished else { return }
-      if !state.isShown { show(&state, .now) }
+    let text = state.withLock { state -> String? in
+      guard !state.isFinished else { return nil }
       state.isFinished = true
-      if style == .bar, state.latest != nil { StandardError.write("", after: Terminal.clearedLine) }
+      return state.isShown ? "" : shown(&state, .now)
     }
+    guard let text else { return }
+    write(text)
+    if style == .bar, state.withLock({ $0.latest != nil }) { clearLine() }
   }
 
   private func seconds(_ now: ContinuousClock.Instant) -> Double { began.duration(to: now) / .seconds(1) }
 
-  private func show(_ state: inout State, _ now: ContinuousClock.Instant) {
-    guard let progress = state.latest else { return }
+  /// The text that shows the latest progress, which then counts as shown; empty if there is none.
+  private func shown(_ state: inout State, _ now: ContinuousClock.Instant) -> String {
+    guard let progress = state.latest else { return "" }
     state.lastShown = now
     state.isShown = true
     let pace = Pace(progress, state.pace, now: seconds(now))
-    switch style {
-    case .bar: StandardError.write(pace.bar(width: Terminal.width), after: Terminal.clearedLine)
-    case .plain: StandardError.write(pace.text + "\n")
-    case .json: StandardError.write(pace.json + "\n")
-    case .auto, .none: break
+    return switch style {
+    case .bar: pace.bar(width: Terminal.width)
+    case .plain: pace.text + "\n"
+    case .json: pace.json + "\n"
+    case .auto, .none: ""
     }
   }
+
+  private func write(_ text: String) {
+    if !text.isEmpty { StandardError.write(text, after: style == .bar ? Terminal.clearedLine : "") }
+  }
+
+  private func clearLine() { StandardError.write("", after: Terminal.clearedLine) }
 }
 
 /// The width of the terminal behind standard error.
@@ -104,6 +113,6 @@ enum Terminal {
   static var width: Int {
     var size = winsize()
     guard ioctl(2, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return 80 }
-    return Int(size.ws_col)
+    return max(Int(size.ws_col), 20)
   }
 }

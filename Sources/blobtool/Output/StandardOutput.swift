@@ -75,6 +75,10 @@ extension FileDescriptor {
         rest = UnsafeRawBufferPointer(rebasing: rest[count...])
       } catch Errno.brokenPipe {
         throw OutputEnded()
+      } catch Errno.resourceTemporarilyUnavailable {
+        // Another program has made a full pipe non-blocking.
+        var request = pollfd(fd: rawValue, events: Int16(POLLOUT), revents: 0)
+        _ = poll(&request, 1, 100)
       } catch let error as Errno {
         throw Failure(ExitStatus.failed, "Cannot write to \(name.printable): \(error.description).")
       }

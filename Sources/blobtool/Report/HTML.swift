@@ -118,8 +118,7 @@ struct ColumnChart {
   var label: String
 
   var html: String {
-    let highest = max(
-      Int64(1), columns.map { $0.parts.reduce(Int64(0)) { $0.addingClamped($1.value) } }.max() ?? 1)
+    let highest = columns.map { $0.parts.reduce(0) { $0 + Double($1.value) } }.max() ?? 1
     let width = 1_000.0 / Double(max(columns.count, 1))
     let gap = columns.count > 1 ? min(width * 0.2, 6) : 0
     var shapes = ""
@@ -127,7 +126,7 @@ struct ColumnChart {
       var base = 200.0
       shapes += "<g><title>\(HTML.text(column.title))</title>"
       for part in column.parts where part.value > 0 {
-        let height = max(1.5, Double(part.value) / Double(highest) * 200)
+        let height = max(1.5, Double(part.value) / highest * 200)
         base -= height
         shapes += String(
           format:
@@ -146,13 +145,5 @@ struct ColumnChart {
       <figcaption><span>\(left)</span><span>\(right)</span></figcaption></figure>
 
       """
-  }
-}
-
-extension Int64 {
-  /// The sum, clamped: refs may claim any length, hostile ones too.
-  func addingClamped(_ other: Int64) -> Int64 {
-    let sum = addingReportingOverflow(other)
-    return sum.overflow ? .max : sum.partialValue
   }
 }

@@ -133,7 +133,7 @@ struct SystemFilesTests {
       do {
         let folder = try OutputFolder(root)
         let output = try OutputFile(in: folder, relativePath: "x/y/z")
-        try output.commit(overwriting: false, isDurable: true)
+        try output.commit(overwriting: false)
         let dropped = try OutputFile(in: folder, relativePath: "x/dropped")
         #expect(dropped.path == root.appending("x/dropped"))
         #expect(throws: BlobStorageError.self) {
