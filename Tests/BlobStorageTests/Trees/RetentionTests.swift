@@ -307,6 +307,22 @@ struct RetentionTests {
     try await target.close()
   }
 
+  @Test("drops a state again that others build on and that a copy has brought back")
+  func droppedAgain() async throws {
+    let (place, other) = (try StorePlace(), try StorePlace())
+    let (source, target) = (try await place.opened(), try await other.opened())
+    let states = try await importStates(3, "t", place, source)
+    for _ in 0..<2 {
+      _ = try await source.copy(to: target)
+      #expect(try await target.states().count == 3)
+      #expect(try await target.keep(policy { $0.last = 1 }, of: .all).droppedStateCount == 2)
+      #expect(try await target.states().map(\.name) == ["t2"])
+      #expect(try await target.version(of: "t/a", in: states[2]) != nil)
+    }
+    try await source.close()
+    try await target.close()
+  }
+
   @Test("drops extended attributes that are stored apart once no version and no folder of a state has them")
   func attributes() async throws {
     let place = try StorePlace()
