@@ -307,6 +307,38 @@ struct RetentionTests {
     try await target.close()
   }
 
+  @Test("names a state whose record is that of another, and goes on with the others")
+  func forged() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    let states = try await importStates(2, "t", place, store)
+    let key = InternalKey.Purpose.state.key(Array(states[1].id.description.utf8))
+    let record = try #require(try store.engine.internalVersions(key).first)
+    let number = "00000000000000ff"
+    try store.engine.putInternal(
+      InternalKey.Purpose.state.key(Array(number.utf8)), .data(Data()), metadata: record.row.metadata)
+    let report = try await store.keep(policy { $0.last = 1 }, of: .all)
+    #expect(report.unreadable.map(\.text) == [number])
+    #expect(try await store.states().map(\.name) == ["t1"])
+    try await store.close()
+  }
+
+  @Test("refuses rules that would drop everything, and the empty prefix")
+  func refused() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    _ = try await importStates(2, "t", place, store)
+    let cases: [(KeyScope, RetentionPolicy)] = [
+      (.all, RetentionPolicy()), (.all, policy { $0.daily = -1 }), (.prefix(""), policy { $0.last = 1 }),
+    ]
+    for (scope, rules) in cases {
+      let error = await #expect(throws: BlobStorageError.self) { try await store.keep(rules, of: scope) }
+      #expect(error?.code == .invalidArgument)
+    }
+    #expect(try await store.states().count == 2)
+    try await store.close()
+  }
+
   @Test("drops a state again that others build on and that a copy has brought back")
   func droppedAgain() async throws {
     let (place, other) = (try StorePlace(), try StorePlace())
