@@ -410,12 +410,13 @@ extension Engine {
 
   /// Stores a value under an internal key.
   ///
-  /// - Throws: `limitExceeded` if the metadata are too long.
+  /// - Throws: `limitExceeded` if the metadata are too long, `conditionFailed`.
   package func putInternal(
-    _ key: [UInt8], _ content: BlobContent, metadata: [UInt8] = [], _ durability: Durability = .durable
+    _ key: [UInt8], _ content: BlobContent, metadata: [UInt8] = [], if condition: ChangeCondition = .always,
+    _ durability: Durability = .durable
   ) throws(BlobStorageError) {
     try checkOpen()
-    let options = PutOptions(durability: durability, metadata: metadata)
+    let options = PutOptions(durability: durability, condition: condition, metadata: metadata)
     try MemoryPut.check(options)
     let watermark: WriterSession.Watermark?
     if case .data(let data) = content, data.count <= MemoryPut.byteCountMax {

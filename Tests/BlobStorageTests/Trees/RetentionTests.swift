@@ -237,6 +237,25 @@ struct RetentionTests {
     try await store.close()
   }
 
+  @Test("of holds of one name that are made at once, one is made, and the others are refused")
+  func sameHold() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    for round in 0..<10 {
+      let madeCount = await withTaskGroup(of: Bool.self) { group in
+        for index in 0..<8 {
+          group.addTask {
+            do { try await store.hold(.key("k\(index)"), as: "\(round)") } catch { return false }
+            return true
+          }
+        }
+        return await group.reduce(0) { $0 + ($1 ? 1 : 0) }
+      }
+      #expect(madeCount == 1)
+    }
+    try await store.close()
+  }
+
   @Test("a hold keeps what puts, imports without a state and copies would drop")
   func heldBesideChanges() async throws {
     let (place, other) = (try StorePlace(), try StorePlace())
