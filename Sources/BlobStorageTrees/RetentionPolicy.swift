@@ -28,7 +28,8 @@ public struct RetentionPolicy: Sendable, Hashable {
       throw BlobStorageError(.invalidArgument, "A retention without a rule would drop everything: give one.")
     }
     guard counts.allSatisfy({ $0 >= 0 }) else {
-      throw BlobStorageError(.invalidArgument, "A rule of a retention keeps a negative number: give 0 or more.")
+      throw BlobStorageError(
+        .invalidArgument, "A rule of a retention keeps a negative number: give 0 or more.")
     }
   }
 

@@ -142,7 +142,7 @@ extension Engine {
       let versions = try versions(key)
       let hold = try leases.holdWhereThereIsRoom(versions.map { .blob($0.digest) })
       if try self.versions(key) == versions {
-        return HeldVersions(versions: versions, hold: hold, leases: leases)
+        return HeldVersions(engine: self, versions: versions, hold: hold)
       }
       leases.release(hold)
     }

@@ -165,12 +165,12 @@ public struct BlockingBlobStore: Sendable {
 
   /// All current versions of a key.
   public func history(of key: String) throws(BlobStorageError) -> VersionHistory {
-    VersionHistory(versions: try store.engine.holdVersions(key), engine: store.engine, pool: store.pool)
+    VersionHistory(try store.engine.holdVersions(key), pool: store.pool)
   }
 
   /// The bytes of one version of a history.
   public func data(at index: Int, of history: VersionHistory) throws(BlobStorageError) -> Data {
-    try history.held.data(at: index, store.engine)
+    try history.held.data(at: index)
   }
 
   /// Opens a key's current or named version for random access; nil when there is none.

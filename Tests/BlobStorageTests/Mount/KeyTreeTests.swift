@@ -97,7 +97,8 @@ struct KeyTreeTests {
       let first = place?[0] ?? 0
       pageCount.withLock { $0 += 1 }
       let children = (first..<first + 10).map { (name: [$0], node: MountedNode.root) }
-      return (children, first < 90 ? [first + 10] : nil)
+      let end: [UInt8]? = first < 90 ? [first + 10] : nil
+      return (children, end)
     }
     for index in 0..<100 {
       for asked in [index, max(0, index - 9)] {
