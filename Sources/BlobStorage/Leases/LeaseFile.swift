@@ -14,6 +14,7 @@ package final class LeaseFile: Sendable {
 
   private struct State {
     var file: (any File)?
+    var isClosed = false
     var slotCount = 1
     var heldCount = 0
     /// Sorted, with adjacent ranges merged.
@@ -120,6 +121,7 @@ package final class LeaseFile: Sendable {
   /// Removes the file and ends all protection.
   package func close() {
     state.withLock { state in
+      state.isClosed = true
       guard let file = state.file else { return }
       state.file = nil
       // If the file stays, the next gc removes it: its lock is free.
@@ -132,6 +134,8 @@ package final class LeaseFile: Sendable {
 
   private func opened(_ state: inout State) throws(BlobStorageError) -> any File {
     if let file = state.file { return file }
+    // An operation that began before the close would leave a file that nothing removes.
+    if state.isClosed { throw BlobStorageError(.closed, "The store was closed.") }
     let file = try OwnedFiles(folder: folder, files: files).create(name)
     state.file = file
     do throws(BlobStorageError) { try writeFirstSlot(&state) } catch {
