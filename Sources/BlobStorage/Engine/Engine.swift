@@ -241,8 +241,11 @@ package final class Engine: Sendable {
     leases.close()
     catalog.close()
     work.close()
-    // An owner that opens the store again may keep this engine, but none of its open files.
+    // An owner that opens the store again keeps this engine, but neither its open files nor its memory.
     packs.forgetAll()
+    chunks.cache.removeAll()
+    chunks.frames.removeAll()
+    codecs.removeAll()
     catalog.changeSignal.send()
   }
 
@@ -353,12 +356,12 @@ extension Engine {
 
   /// Runs `body`, and records the event that `event` makes of its result, if the store has metrics.
   func measured<T>(
-    _ body: () throws(BlobStorageError) -> T, _ event: (T, Duration) -> StoreEvent?
+    _ body: () throws(BlobStorageError) -> T, _ event: (T, Duration) -> StoreEvent
   ) throws(BlobStorageError) -> T {
     guard let metrics else { return try body() }
     let start = ContinuousClock.now
     let result = try body()
-    if let event = event(result, .now - start) { metrics.record(event) }
+    metrics.record(event(result, .now - start))
     return result
   }
 

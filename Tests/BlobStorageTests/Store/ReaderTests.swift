@@ -62,6 +62,17 @@ struct ReaderTests {
     try await store.close()
   }
 
+  /// The store's engine outlives the close, and an opening adds another.
+  @Test("a store that is closed keeps no chunks in memory")
+  func forgotten() async throws {
+    let digest = try await store.put(.data(Data(count: 10_000)), forKey: "k").version.digest
+    try await store.withReader(forKey: "k") { _ = try await $0.read(0..<10_000) }
+    let engine = store.engine
+    #expect(engine.chunks.cache.bytes(digest)?.count == 10_000)
+    try await store.close()
+    #expect(engine.chunks.cache.bytes(digest) == nil)
+  }
+
   @Test("a history is closed once its store is opened again")
   func reopened() async throws {
     try await store.set("k", to: Data("one".utf8))
