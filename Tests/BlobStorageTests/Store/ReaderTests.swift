@@ -66,7 +66,7 @@ struct ReaderTests {
   @Test("a store that is closed keeps no chunks in memory")
   func forgotten() async throws {
     let digest = try await store.put(.data(Data(count: 10_000)), forKey: "k").version.digest
-    try await store.withReader(forKey: "k") { _ = try await $0.read(0..<10_000) }
+    _ = try await store.withReader(forKey: "k") { _ = try await $0.read(0..<10_000) }
     let engine = store.engine
     #expect(engine.chunks.cache.bytes(digest)?.count == 10_000)
     try await store.close()
