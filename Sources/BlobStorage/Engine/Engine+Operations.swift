@@ -425,7 +425,7 @@ extension Engine {
     if case .data(let data) = content {
       done = try memoryPut.commit(to, data, options)
     } else {
-      done = try streamPut(options).run(to, content)
+      done = try Self.puttingBlob { () throws(BlobStorageError) in try streamPut(options).run(to, content) }
     }
     try makeDurable(options.durability, done.watermark)
     return done.result
@@ -441,7 +441,9 @@ extension Engine {
     try check(options.condition, on: try Self.keyBytes(key))
     guard let blob = try openBlob(digest) else { return nil }
     defer { blob.close() }
-    return try put(key, Self.content(of: blob), options)
+    return try Self.puttingBlob { () throws(BlobStorageError) in
+      try put(key, Self.content(of: blob), options)
+    }
   }
 
   /// Moves all versions of a key to a key that does not exist; false if `source` does not exist.
