@@ -34,12 +34,9 @@ extension BlobStore {
       guard 1...255 ~= name.utf8.count else {
         throw BlobStorageError(.invalidArgument, "The name of a hold has 1 to 255 bytes.")
       }
-      guard try !engine.keyHolds().contains(where: { $0.name.utf8.elementsEqual(name.utf8) }),
-        try !engine.holds().contains(where: { $0.name.utf8.elementsEqual(name.utf8) })
-      else {
-        throw BlobStorageError(
-          .conditionFailed, "There is a hold “\(name)” already: release it first, or choose another name.")
-      }
+      let taken = BlobStorageError(
+        .conditionFailed, "There is a hold “\(name)” already: release it first, or choose another name.")
+      if try engine.holds().contains(where: { $0.name.utf8.elementsEqual(name.utf8) }) { throw taken }
       let hold: KeyHold
       switch target {
       case .key(let key): hold = KeyHold(name: name, prefix: try Engine.keyBytes(key), isExact: true)
@@ -52,7 +49,9 @@ extension BlobStore {
         }
         hold = KeyHold(name: name, prefix: Array(state.prefix.utf8), state: state.id.number, time: stamp.time)
       }
-      try engine.putInternal(hold.key, .data(Data()), metadata: hold.metadata)
+      do throws(BlobStorageError) {
+        try engine.putInternal(hold.key, .data(Data()), metadata: hold.metadata, if: .absent)
+      } catch { throw error.code == .conditionFailed ? taken : error }
     }
   }
 

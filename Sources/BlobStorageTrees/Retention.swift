@@ -32,24 +32,24 @@ struct Retention {
 
   mutating func run() throws(BlobStorageError) -> TreeRetentionReport {
     try engine.checkOpen()
-    let holds = try engine.keyHolds()
-    if !isOfKey { try dropStates(holds) }
+    if !isOfKey { try dropStates() }
     let list = try StateList(engine)
     // In a dry run, the list still holds the states that would be dropped.
     let dropped = Set(report.decisions.filter { !$0.isKept }.compactMap(\.state))
-    try dropVersions([], list, dropped, holds)
+    try dropVersions([], list, dropped)
     if !isDryRun { try engine.synchronize() }
     return report
   }
 
   /// Drops states, and the replaced versions that no state has. While an import is under way, leaves the replaced
   /// versions to the next retention, because the import may record them in a state.
-  private mutating func dropStates(_ holds: [KeyHold]) throws(BlobStorageError) {
+  private mutating func dropStates() throws(BlobStorageError) {
     let unreadable = try unreadableStates(StateList(engine))
     let lock = try StatesLock.exclusive(engine.folder)
     defer { withExtendedLifetime(lock) {} }
     var list = try StateList(engine)
-    let dropped = droppedStates(list.states.map(\.state), Set(unreadable.map(\.id)), holds)
+    let dropped = droppedStates(
+      list.states.map(\.state), Set(unreadable.map(\.id)), try engine.keyHolds())
     let droppedIDs = Set(dropped.map(\.id))
     add(unreadable.filter { !droppedIDs.contains($0.id) })
     // States first: if the process is killed, the next run drops the versions that no state has.
@@ -58,7 +58,7 @@ struct Retention {
       list = try StateList(engine)
     }
     guard lock != nil else { return }
-    try dropVersions(InternalKey.Purpose.replaced.prefix, list, Set(dropped), holds)
+    try dropVersions(InternalKey.Purpose.replaced.prefix, list, Set(dropped))
     if !isDryRun { try dropAttributes(list) }
   }
 
@@ -136,7 +136,7 @@ struct Retention {
   ///
   /// - Parameter gone: states that a dry run treats as dropped.
   private mutating func dropVersions(
-    _ internalPrefix: [UInt8], _ list: StateList, _ gone: Set<TreeState>, _ holds: [KeyHold]
+    _ internalPrefix: [UInt8], _ list: StateList, _ gone: Set<TreeState>
   ) throws(BlobStorageError) {
     let states = list.states.map(\.state).filter { concerns($0) && !gone.contains($0) }
     // Opened at the first version that may be dropped.
@@ -152,8 +152,8 @@ struct Retention {
     }) {
       try CancellationFlag.check()
       var dropped: [(key: [UInt8], stamps: [Stamp])] = []
-      let held =
-        holds.isEmpty ? [KeyHold?](repeating: nil, count: page.count) : try engine.holds(on: page.map(\.0))
+      // For each page: a hold counts as soon as there is one.
+      let held = try engine.holds(on: page.map(\.0))
       for (offset, (whole, versions)) in page.enumerated() {
         let key = Array(whole.dropFirst(internalPrefix.count))
         if versions.isEmpty || isOfKey && !key.elementsEqual(prefix.utf8) { continue }
@@ -164,7 +164,8 @@ struct Retention {
           walk = forest
         } else {
           walk = try StateForest(StateFile(engine), list, of: states)
-          (forest, head) = (walk, try walk.next())
+          forest = walk
+          head = try walk.next()
         }
         while let line = head, line.key.precedes(key) { head = try walk.next() }
         // An unreadable state may need any version of such a key.
@@ -225,16 +226,16 @@ extension BlobStore {
   ///
   /// - Parameter scope: for a key, drops its archived versions. Otherwise drops states whose prefixes begin with the
   ///   scope's, replaced versions that no state has any more, and archived versions.
-  /// - Throws: `invalidArgument` for a policy without rules, `held` for a key that is held.
+  /// - Throws: `invalidArgument` for a policy without rules or with a negative number, and for the empty prefix; `held`
+  ///   for a key that is held.
   /// - Durability: durable on return. An interrupted run has dropped a part; the next one continues.
   @discardableResult
   public func keep(
     _ policy: RetentionPolicy, of scope: KeyScope, isDryRun: Bool = false
   ) async throws(BlobStorageError) -> TreeRetentionReport {
-    guard !policy.isEmpty else {
-      throw BlobStorageError(.invalidArgument, "A retention without a rule would drop everything: give one.")
-    }
+    try policy.check()
     return try await run { (engine) throws(BlobStorageError) in
+      if case .prefix(let prefix) = scope { _ = try Engine.nonempty(prefix, elseSay: "keep(_:of: .all)") }
       var retention = Retention(engine, scope, policy, isDryRun: isDryRun)
       return try retention.run()
     }

@@ -18,9 +18,19 @@ public struct RetentionPolicy: Sendable, Hashable {
 
   public init() {}
 
+  private var counts: [Int] { [last, hourly, daily, weekly, monthly, yearly].compactMap { $0 } }
+
   /// Whether it has no rule, and so would drop everything.
-  public var isEmpty: Bool {
-    within == nil && [last, hourly, daily, weekly, monthly, yearly].allSatisfy { $0 == nil }
+  public var isEmpty: Bool { within == nil && counts.isEmpty }
+
+  func check() throws(BlobStorageError) {
+    guard !isEmpty else {
+      throw BlobStorageError(.invalidArgument, "A retention without a rule would drop everything: give one.")
+    }
+    guard counts.allSatisfy({ $0 >= 0 }) else {
+      throw BlobStorageError(
+        .invalidArgument, "A rule of a retention keeps a negative number: give 0 or more.")
+    }
   }
 
   /// The reasons to keep each of some states or versions; none for one that no rule keeps.
@@ -48,8 +58,7 @@ public struct RetentionPolicy: Sendable, Hashable {
       }
     }
     if let within, let youngest = dates.first {
-      let seconds = TimeInterval(within.components.seconds)
-      for (index, date) in dates.enumerated() where youngest.timeIntervalSince(date) <= seconds {
+      for (index, date) in dates.enumerated() where youngest.timeIntervalSince(date) <= within.seconds {
         reasons[index].append("within")
       }
     }

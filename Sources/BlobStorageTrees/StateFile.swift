@@ -122,8 +122,13 @@ package struct StateFile: Sendable {
         continue
       }
       do throws(BlobStorageError) { _ = try engine.rename(record.key, to: record.linkKey, .relaxed) } catch {
+        switch error.code {
+        // A copy has brought back a state that is a link already.
+        case .conditionFailed: unneeded.append(record.key)
         // An unreadable state that others build on stays as it is.
-        guard error.code == .corrupted else { throw error }
+        case .corrupted: break
+        default: throw error
+        }
       }
     }
     if dropsLinks {

@@ -35,6 +35,10 @@ struct StateList {
       for version in try engine.internalVersions(purpose.prefix) {
         do throws(BlobStorageError) {
           let record = try StateRecord(metadata: version.row.metadata)
+          // In a forged store, two records could name one state.
+          guard version.key == (purpose == .state ? record.key : record.linkKey) else {
+            throw BlobStorageError(.corrupted, "its record is that of another state")
+          }
           if purpose == .state { states.append(record) } else { links.append(record) }
         } catch {
           guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }

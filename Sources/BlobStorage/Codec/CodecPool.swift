@@ -10,6 +10,9 @@ package final class CodecPool: Sendable {
   /// An empty pool that keeps up to `idleCountMax` idle encoders, and as many decoders.
   package init(idleCountMax: Int = 16) { self.idleCountMax = idleCountMax }
 
+  /// Releases the idle encoders and decoders.
+  func removeAll() { idle.withLock { $0 = Idle() } }
+
   /// Lends an encoder until `body` returns.
   package func withEncoder<Result>(
     _ body: (ChunkEncoder) throws(BlobStorageError) -> Result

@@ -142,7 +142,7 @@ extension Engine {
       let versions = try versions(key)
       let hold = try leases.holdWhereThereIsRoom(versions.map { .blob($0.digest) })
       if try self.versions(key) == versions {
-        return HeldVersions(versions: versions, hold: hold, leases: leases)
+        return HeldVersions(engine: self, versions: versions, hold: hold)
       }
       leases.release(hold)
     }
@@ -431,7 +431,7 @@ extension Engine {
     if case .data(let data) = content {
       done = try memoryPut.commit(to, data, options)
     } else {
-      done = try streamPut(options).run(to, content)
+      done = try Self.puttingBlob { () throws(BlobStorageError) in try streamPut(options).run(to, content) }
     }
     try makeDurable(options.durability, done.watermark)
     return done.result
@@ -447,7 +447,9 @@ extension Engine {
     try check(options.condition, on: try Self.keyBytes(key))
     guard let blob = try openBlob(digest) else { return nil }
     defer { blob.close() }
-    return try put(key, Self.content(of: blob), options)
+    return try Self.puttingBlob { () throws(BlobStorageError) in
+      try put(key, Self.content(of: blob), options)
+    }
   }
 
   /// Moves all versions of a key to a key that does not exist; false if `source` does not exist.

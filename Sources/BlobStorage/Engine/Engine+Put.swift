@@ -231,7 +231,9 @@ extension Engine {
     try checkHolds(name)
     guard let blob = try openBlob(digest) else { return nil }
     defer { blob.close() }
-    return try put(Self.content(of: blob), holding: name, PutOptions())
+    return try Self.puttingBlob { () throws(BlobStorageError) in
+      try put(Self.content(of: blob), holding: name, PutOptions())
+    }
   }
 
   /// Ends a hold; false if there is none of that name.
@@ -264,6 +266,15 @@ extension Engine {
     BlobStorageError(
       .conditionFailed, "The name “\(hold.name)” holds blob \(hold.digest) already: release it first.",
       digest: hold.digest)
+  }
+
+  /// Runs a put of the bytes of an open blob. A put reports what its source throws as `sourceFailed`; here the source
+  /// is the store itself.
+  static func puttingBlob<T>(_ put: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    do throws(BlobStorageError) { return try put() } catch {
+      guard error.code == .sourceFailed else { throw error }
+      throw error.underlyingError as? BlobStorageError ?? error
+    }
   }
 
   /// The bytes of an open blob, for a put.

@@ -241,8 +241,11 @@ package final class Engine: Sendable {
     leases.close()
     catalog.close()
     work.close()
-    // An owner that opens the store again may keep this engine, but none of its open files.
+    // An owner that opens the store again keeps this engine, but neither its open files nor its memory.
     packs.forgetAll()
+    chunks.cache.removeAll()
+    chunks.frames.removeAll()
+    codecs.removeAll()
     catalog.changeSignal.send()
   }
 
@@ -353,12 +356,12 @@ extension Engine {
 
   /// Runs `body`, and records the event that `event` makes of its result, if the store has metrics.
   func measured<T>(
-    _ body: () throws(BlobStorageError) -> T, _ event: (T, Duration) -> StoreEvent?
+    _ body: () throws(BlobStorageError) -> T, _ event: (T, Duration) -> StoreEvent
   ) throws(BlobStorageError) -> T {
     guard let metrics else { return try body() }
     let start = ContinuousClock.now
     let result = try body()
-    if let event = event(result, .now - start) { metrics.record(event) }
+    metrics.record(event(result, .now - start))
     return result
   }
 
@@ -410,12 +413,13 @@ extension Engine {
 
   /// Stores a value under an internal key.
   ///
-  /// - Throws: `limitExceeded` if the metadata are too long.
+  /// - Throws: `limitExceeded` if the metadata are too long, `conditionFailed`.
   package func putInternal(
-    _ key: [UInt8], _ content: BlobContent, metadata: [UInt8] = [], _ durability: Durability = .durable
+    _ key: [UInt8], _ content: BlobContent, metadata: [UInt8] = [], if condition: ChangeCondition = .always,
+    _ durability: Durability = .durable
   ) throws(BlobStorageError) {
     try checkOpen()
-    let options = PutOptions(durability: durability, metadata: metadata)
+    let options = PutOptions(durability: durability, condition: condition, metadata: metadata)
     try MemoryPut.check(options)
     let watermark: WriterSession.Watermark?
     if case .data(let data) = content, data.count <= MemoryPut.byteCountMax {

@@ -79,20 +79,20 @@ package final class OpenBlob: Sendable {
 /// Versions of a key with a lease on each of their blobs.
 package final class HeldVersions: Sendable {
   package let versions: [BlobVersion]
+  private let engine: Engine
   private let hold: Mutex<LeaseFile.Hold?>
-  private let leases: LeaseFile
 
-  init(versions: [BlobVersion], hold: LeaseFile.Hold, leases: LeaseFile) {
+  init(engine: Engine, versions: [BlobVersion], hold: LeaseFile.Hold) {
+    self.engine = engine
     self.versions = versions
     self.hold = Mutex(hold)
-    self.leases = leases
   }
 
   package func close() {
-    if let hold = hold.withLock({ $0.take() }) { leases.release(hold) }
+    if let hold = hold.withLock({ $0.take() }) { engine.leases.release(hold) }
   }
 
-  func data(at index: Int, _ engine: Engine) throws(BlobStorageError) -> Data {
+  func data(at index: Int) throws(BlobStorageError) -> Data {
     guard hold.withLock({ $0 != nil }) else { throw BlobStorageError(.closed, "The history was closed.") }
     guard versions.indices.contains(index) else {
       throw BlobStorageError(

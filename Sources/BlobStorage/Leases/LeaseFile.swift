@@ -14,6 +14,7 @@ package final class LeaseFile: Sendable {
 
   private struct State {
     var file: (any File)?
+    var isClosed = false
     var slotCount = 1
     var heldCount = 0
     var free = RangeSet<Int>()
@@ -119,6 +120,7 @@ package final class LeaseFile: Sendable {
   /// Removes the file and ends all protection.
   package func close() {
     state.withLock { state in
+      state.isClosed = true
       guard let file = state.file else { return }
       state.file = nil
       // If the file stays, the next gc removes it: its lock is free.
@@ -131,6 +133,8 @@ package final class LeaseFile: Sendable {
 
   private func opened(_ state: inout State) throws(BlobStorageError) -> any File {
     if let file = state.file { return file }
+    // An operation that began before the close would leave a file that nothing removes.
+    if state.isClosed { throw BlobStorageError(.closed, "The store was closed.") }
     let slot = Self.firstSlot(state)
     let file = try OwnedFiles(folder: folder, files: files).create(name) { (file) throws(BlobStorageError) in
       try file.put(slot, at: 0)

@@ -38,6 +38,8 @@ package final class ChunkCache: Sendable {
     state.withLock { state in state.places[digest].map { state.chunks[$0].bytes } }
   }
 
+  func removeAll() { state.withLock { $0 = State() } }
+
   private static let wantedCountMax = 1 << 15
 
   /// Whether the chunk was requested before. A chunk that is requested only once, like a base of one version, is not

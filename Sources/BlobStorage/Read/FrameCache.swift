@@ -122,4 +122,6 @@ package final class FrameCache: Sendable {
   }
 
   func remove(_ key: Key) { state.withLock { $0.remove(key) } }
+
+  func removeAll() { state.withLock { ($0.frames, $0.byteCount) = ([:], 0) } }
 }

@@ -26,18 +26,16 @@ public final class BlobReader: Sendable {
   /// - Complexity: reads only the chunks that the range touches. Chunks in the page cache take one system call each,
   ///   others go through DispatchIO.
   public func read(_ range: Range<Int64>) async throws(BlobStorageError) -> DispatchData {
-    let blob = blob
-    // `DispatchData` is immutable, but not marked so on every platform.
-    return try await pool.run { () throws(BlobStorageError) in Unchecked(value: try blob.read(range)) }.value
+    try await pool.run { [blob] () throws(BlobStorageError) in Unchecked(value: try blob.read(range)) }.value
   }
 
-  /// Reads a range like ``read(_:)``, and calls the completion handler exactly once, on `queue`.
+  /// Reads a range like ``read(_:)``, and calls the completion handler exactly once, on `queue`. The program need not
+  /// keep the reader until then.
   public func read(
     byteRange: Range<Int64>, queue: DispatchQueue,
     completionHandler: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
   ) {
-    let blob = blob
-    pool.submit {
+    pool.submit { [self] in
       let result: Unchecked<Result<DispatchData, BlobStorageError>>
       do throws(BlobStorageError) {
         result = Unchecked(value: .success(try blob.read(byteRange)))
@@ -52,8 +50,7 @@ public final class BlobReader: Sendable {
   public func stream(
     _ range: Range<Int64>? = nil, to sink: @escaping @Sendable (UnsafeRawBufferPointer) throws -> Void
   ) async throws(BlobStorageError) {
-    let blob = blob
-    try await pool.run { () throws(BlobStorageError) in
+    try await pool.run { [blob] () throws(BlobStorageError) in
       try blob.stream(range ?? 0..<blob.layout.byteCount, to: sink)
     }
   }
@@ -67,8 +64,7 @@ public final class BlobReader: Sendable {
   }
 
   fileprivate func part(_ range: Range<Int64>) async throws(BlobStorageError) -> Data {
-    let blob = blob
-    return try await pool.run { () throws(BlobStorageError) in try blob.firstPart(range) }
+    try await pool.run { [blob] () throws(BlobStorageError) in try blob.firstPart(range) }
   }
 
   /// Releases the blob. Later reads throw `closed`.
@@ -102,12 +98,10 @@ public struct BlobChunks: AsyncSequence, Sendable {
 /// The versions that a key had at one moment, newest first. Each stays readable until ``close()``.
 public final class VersionHistory: Sendable {
   let held: HeldVersions
-  private let engine: Engine
   private let pool: OperationPool
 
-  init(versions: HeldVersions, engine: Engine, pool: OperationPool) {
-    held = versions
-    self.engine = engine
+  init(_ held: HeldVersions, pool: OperationPool) {
+    self.held = held
     self.pool = pool
   }
 
@@ -120,9 +114,7 @@ public final class VersionHistory: Sendable {
   ///
   /// - Throws: `corrupted`, `closed`; `invalidArgument` for an index outside ``versions``.
   public func data(at index: Int) async throws(BlobStorageError) -> Data {
-    let held = held
-    let engine = engine
-    return try await pool.run { () throws(BlobStorageError) in try held.data(at: index, engine) }
+    try await pool.run { [held] () throws(BlobStorageError) in try held.data(at: index) }
   }
 
   /// Releases the versions.

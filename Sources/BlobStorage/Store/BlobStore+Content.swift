@@ -88,7 +88,7 @@ extension BlobStore {
   public func history(of key: String) async throws(BlobStorageError) -> VersionHistory {
     let pool = pool
     return try await run { (engine) throws(BlobStorageError) in
-      VersionHistory(versions: try engine.holdVersions(key), engine: engine, pool: pool)
+      VersionHistory(try engine.holdVersions(key), pool: pool)
     }
   }
 
@@ -102,7 +102,7 @@ extension BlobStore {
   /// All keys that begin with `prefix`, in byte order, fetched a page at a time.
   ///
   /// Keys that are put or dropped meanwhile may be missing. Every other key appears once. The sequence's iterator
-  /// throws the errors of ``keys(prefix:after:limit:)``.
+  /// throws the errors of ``keys(prefix:after:limit:)``, and `cancelled` once the task is cancelled and the page ends.
   public func keys(prefix: String = "") -> KeySequence { KeySequence(store: self, prefix: prefix) }
 
   // MARK: Changing

@@ -187,10 +187,14 @@ extension BlobStore {
   public func collectGarbage(
     _ options: GarbageCollectionOptions = GarbageCollectionOptions(), progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> GarbageCollectionReport {
-    try await run { (engine) throws(BlobStorageError) in
-      try engine.watched("gc", progress) { (progress) throws(BlobStorageError) in
-        try engine.collectGarbage(options, progress: progress)
-      }
+    try await run { (engine) throws(BlobStorageError) in try Self.collectGarbage(engine, options, progress) }
+  }
+
+  static func collectGarbage(
+    _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
+  ) throws(BlobStorageError) -> GarbageCollectionReport {
+    try engine.watched("gc", progress) { (progress) throws(BlobStorageError) in
+      try engine.collectGarbage(options, progress: progress)
     }
   }
 

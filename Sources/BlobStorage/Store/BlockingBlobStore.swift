@@ -63,7 +63,7 @@ public struct BlockingBlobStore: Sendable {
   public func put(
     _ content: BlobContent, forKey key: String, options: PutOptions = PutOptions()
   ) throws(BlobStorageError) -> PutResult {
-    try store.engine.put(key, content, options)
+    try BlobStore.put(store.engine, key, content, options, nil)
   }
 
   /// Stores bytes that are in memory, in whatever form, as the current version of a key.
@@ -134,7 +134,7 @@ public struct BlockingBlobStore: Sendable {
   public func collectGarbage(
     _ options: GarbageCollectionOptions = GarbageCollectionOptions()
   ) throws(BlobStorageError) -> GarbageCollectionReport {
-    try store.engine.collectGarbage(options)
+    try BlobStore.collectGarbage(store.engine, options, nil)
   }
 
   /// The bytes of a key's current or named version; nil when there is none.
@@ -142,12 +142,10 @@ public struct BlockingBlobStore: Sendable {
     forKey key: String, version: BlobVersion.ID? = nil, verification: Verification = .digest
   ) throws(BlobStorageError) -> Data? {
     let engine = store.engine
-    return try engine.measured { () throws(BlobStorageError) in
-      try engine.data(key, version, verification)
-    } _: {
-      data, duration in
-      data.map { .read(byteCount: Int64($0.count), duration: duration) }
-    }
+    let start = engine.metrics == nil ? nil : ContinuousClock.now
+    let data = try engine.data(key, version, verification)
+    if let start { engine.record(data, since: start) }
+    return data
   }
 
   /// Calls `body` with the bytes of a key's current or named version; nil when there is none.
@@ -165,12 +163,12 @@ public struct BlockingBlobStore: Sendable {
 
   /// All current versions of a key.
   public func history(of key: String) throws(BlobStorageError) -> VersionHistory {
-    VersionHistory(versions: try store.engine.holdVersions(key), engine: store.engine, pool: store.pool)
+    VersionHistory(try store.engine.holdVersions(key), pool: store.pool)
   }
 
   /// The bytes of one version of a history.
   public func data(at index: Int, of history: VersionHistory) throws(BlobStorageError) -> Data {
-    try history.held.data(at: index, store.engine)
+    try history.held.data(at: index)
   }
 
   /// Opens a key's current or named version for random access; nil when there is none.

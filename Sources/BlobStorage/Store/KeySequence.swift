@@ -20,9 +20,17 @@ public struct KeySequence: AsyncSequence, Sendable {
 
     public mutating func next() async throws(BlobStorageError) -> KeyEntry? {
       if page.isEmpty, !isAtEnd {
-        let fetched = try await store.keys(prefix: prefix, after: last, limit: Self.pageCount)
+        let (prefix, last) = (prefix, last)
+        let fetched = try await store.run { (engine) throws(BlobStorageError) in
+          try CancellationFlag.check()
+          return try engine.keys(prefix, after: last, limit: Self.pageCount)
+        }
         isAtEnd = fetched.count < Self.pageCount
-        last = fetched.last?.key
+        // A forged store may have keys that are not UTF-8.
+        if let last, let key = fetched.last?.key, !last.utf8.lexicographicallyPrecedes(key.utf8) {
+          throw BlobStorageError(.corrupted, "A key in the store is not UTF-8: it cannot be listed.")
+        }
+        self.last = fetched.last?.key
         page = fetched[...]
       }
       return page.popFirst()

@@ -58,6 +58,16 @@ struct ActivityTests {
         if names.contains(where: { $0.hasSuffix(".activity") }) { seen.fileCount += 1 }
       })
     #expect(seen.fileCount > 0)
+    (seen.count, seen.fileCount) = (0, 0)
+    try store.blocking.put(
+      .stream {
+        let names = (try? FileManager.default.contentsOfDirectory(atPath: folder.path)) ?? []
+        if names.contains(where: { $0.hasSuffix(".activity") }) { seen.fileCount += 1 }
+        if seen.count == 200 || seen.fileCount > 0 { return nil }
+        seen.count += 1
+        return Data(repeating: UInt8(seen.count), count: 1 << 20)
+      }, forKey: "k")
+    #expect(seen.fileCount > 0)
     #expect(try FileManager.default.contentsOfDirectory(atPath: folder.path).isEmpty)
     #expect(try await BlobStore.activities(at: path).isEmpty)
     try await store.close()

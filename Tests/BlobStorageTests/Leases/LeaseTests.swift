@@ -51,6 +51,17 @@ struct LeaseTests {
     #expect(try disk.list(Self.folder) == [])
   }
 
+  @Test("are not made after the close, and leave no file")
+  func closed() throws {
+    let lease = lease(1)
+    let hold = try lease.hold([.chunk(Self.first)])
+    lease.close()
+    #expect(failure { _ = try lease.hold([.chunk(Self.second)]) }?.code == .closed)
+    #expect(failure { _ = try lease.beginPut(from: 1) }?.code == .closed)
+    lease.release(hold)
+    #expect(try disk.list(Self.folder) == [])
+  }
+
   @Test("take the places of those that were let go")
   func reuse() throws {
     let lease = lease(1)

@@ -1,8 +1,10 @@
 import BlobStorage
-import BlobStorageMount
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import Testing
+
+@testable import BlobStorageMount
 
 @Suite("Keys as a tree")
 struct KeyTreeTests {
@@ -86,6 +88,28 @@ struct KeyTreeTests {
     #expect(count == 620)
     #expect(pageCount > 1)
     #expect(seeks.keyCount < 2_500 && seeks.count < 60)
+  }
+
+  @Test("a folder is not listed anew for children that a program had no room for")
+  func again() throws {
+    let pageCount = Mutex(0)
+    let folder = OpenFolder(.root, nameSeconds: 1) { place in
+      let first = place?[0] ?? 0
+      pageCount.withLock { $0 += 1 }
+      let children = (first..<first + 10).map { (name: [$0], node: MountedNode.root) }
+      let end: [UInt8]? = first < 90 ? [first + 10] : nil
+      return (children, end)
+    }
+    for index in 0..<100 {
+      for asked in [index, max(0, index - 9)] {
+        #expect(try folder.child(at: asked)?.name == [UInt8(asked)])
+      }
+    }
+    #expect(try folder.child(at: 100)?.name == nil)
+    #expect(pageCount.withLock { $0 } == 10)
+    // A program that begins again sees the folder as it is.
+    #expect(try folder.child(at: 0)?.name == [0])
+    #expect(pageCount.withLock { $0 } == 11)
   }
 
   @Test("keys that are no UTF-8 end a listing with an error")

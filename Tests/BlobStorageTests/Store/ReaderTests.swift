@@ -62,6 +62,27 @@ struct ReaderTests {
     try await store.close()
   }
 
+  /// The store's engine outlives the close, and an opening adds another.
+  @Test("a store that is closed keeps no chunks in memory")
+  func forgotten() async throws {
+    let digest = try await store.put(.data(Data(count: 10_000)), forKey: "k").version.digest
+    _ = try await store.withReader(forKey: "k") { _ = try await $0.read(0..<10_000) }
+    let engine = store.engine
+    #expect(engine.chunks.cache.bytes(digest)?.count == 10_000)
+    try await store.close()
+    #expect(engine.chunks.cache.bytes(digest) == nil)
+  }
+
+  @Test("a history is closed once its store is opened again")
+  func reopened() async throws {
+    try await store.set("k", to: Data("one".utf8))
+    let history = try await store.history(of: "k")
+    try await store.reopen()
+    await expectClosed { _ = try await history.data(at: 0) }
+    await expectClosed { _ = try store.blocking.data(at: 0, of: history) }
+    try await store.close()
+  }
+
   @Test("a reader has what it opened until it is closed, or gone", arguments: [true, false])
   func reader(isClosed: Bool) async throws {
     var random = SplitMix64(seed: 51)
@@ -213,6 +234,28 @@ struct ReaderTests {
     let left = try await store.keys(limit: 10)
     #expect(left.map(\.key) == ["j", "l"])
     #expect(left.map(\.versionCount) == [2, 2])
+    try await store.close()
+  }
+
+  @Test("a list of keys ends once its task is cancelled")
+  func cancelledKeys() async throws {
+    let task = Task { [store] in
+      while !Task.isCancelled { await Task.yield() }
+      for try await _ in store.keys() {}
+    }
+    task.cancel()
+    let error = await #expect(throws: BlobStorageError.self) { try await task.value }
+    #expect(error?.code == .cancelled)
+    try await store.close()
+  }
+
+  @Test("keys that are no UTF-8 end a list with an error", .timeLimit(.minutes(1)))
+  func forgedKeys() async throws {
+    let put = store.engine.memoryPut
+    _ = try put.commit(
+      (0..<1_500).map { try put.prepare([0xFF, UInt8($0 >> 8), UInt8($0 & 255)], Data(), .relaxed) })
+    let error = await #expect(throws: BlobStorageError.self) { for try await _ in store.keys() {} }
+    #expect(error?.code == .corrupted)
     try await store.close()
   }
 }

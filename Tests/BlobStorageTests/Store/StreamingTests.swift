@@ -159,18 +159,8 @@ struct StreamingTests {
     let store = try BlobStore(waiting: { () throws(BlobStorageError) in
       try Engine(path: path, configuration: configuration)
     })
-    let (gate, begun) = (DispatchSemaphore(value: 0), Gate())
-    let blocking = (0..<16).map { index in
-      Task {
-        try await store.put(
-          .stream {
-            begun.waitingCount.add(1, ordering: .relaxed)
-            gate.wait()
-            return nil
-          }, forKey: "\(index)")
-      }
-    }
-    try await begun.await(16)
+    let gate = DispatchSemaphore(value: 0)
+    let blocking = try await occupied(store, until: gate)
     let (started, ended) = (Gate(), Gate())
     let queued = (0..<8).map { index in
       Task {
@@ -194,7 +184,48 @@ struct StreamingTests {
     #expect(throws: BlobStorageError.self) { try store.blocking.versions(of: "0") }
   }
 
+  /// Puts that take all threads of a store until the gate opens.
+  private func occupied(
+    _ store: BlobStore, until gate: DispatchSemaphore
+  ) async throws -> [Task<PutResult, any Error>] {
+    let begun = Gate()
+    let tasks = (0..<16).map { index in
+      Task<PutResult, any Error> {
+        try await store.put(
+          .stream {
+            begun.waitingCount.add(1, ordering: .relaxed)
+            gate.wait()
+            return nil
+          }, forKey: "\(index)")
+      }
+    }
+    try await begun.await(16)
+    return tasks
+  }
+
   // MARK: Reading
+
+  @Test("is read whole even if the program keeps no reader")
+  func released() async throws {
+    let (path, configuration) = (place.path, StoreConfiguration(threadCount: 2))
+    let store = try BlobStore(waiting: { () throws(BlobStorageError) in
+      try Engine(path: path, configuration: configuration)
+    })
+    try await store.set("k", to: Data("text".utf8))
+    var reader = try await store.reader(forKey: "k")
+    let gate = DispatchSemaphore(value: 0)
+    let blocking = try await occupied(store, until: gate)
+    let (answers, answered) = AsyncStream<Result<Data, BlobStorageError>>.makeStream()
+    reader?.read(byteRange: 0..<4, queue: .global()) { answered.yield($0.map { Data($0) }) }
+    reader = nil
+    for _ in 0..<16 { gate.signal() }
+    for await answer in answers {
+      #expect(try answer.get() == Data("text".utf8))
+      break
+    }
+    for task in blocking { _ = try await task.value }
+    try await store.close()
+  }
 
   @Test("comes out in parts that are the range together")
   func chunks() async throws {

@@ -88,6 +88,22 @@ struct TestStoreTests {
     #expect(await Self.code { try await test.damage("nothing") } == .invalidArgument)
     try await test.close()
   }
+
+  @Test(
+    "says of a blob of any length that it is damaged when it is to get another key, or a hold",
+    arguments: [10, 3_000_000])
+  func damagedLink(_ byteCount: Int) async throws {
+    let test = try await TestStore.create()
+    let bytes = Data((0..<byteCount).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 8) })
+    let digest = try await test.store.set("k", to: bytes).version.digest
+    try await test.damage("k")
+    try await test.store.reopen()
+    #expect(await Self.code { try await test.store.link("l", to: digest) } == .corrupted)
+    #expect(await Self.code { try await test.store.hold(digest, as: "h") } == .corrupted)
+    #expect(try await test.store.currentVersion(of: "l") == nil)
+    #expect(try await test.store.holds() == [])
+    try await test.close()
+  }
 }
 
 @Suite("Small calls of a store", .timeLimit(.minutes(1)))

@@ -237,6 +237,25 @@ struct RetentionTests {
     try await store.close()
   }
 
+  @Test("of holds of one name that are made at once, one is made, and the others are refused")
+  func sameHold() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    for round in 0..<10 {
+      let madeCount = await withTaskGroup(of: Bool.self) { group in
+        for index in 0..<8 {
+          group.addTask {
+            do { try await store.hold(.key("k\(index)"), as: "\(round)") } catch { return false }
+            return true
+          }
+        }
+        return await group.reduce(0) { $0 + ($1 ? 1 : 0) }
+      }
+      #expect(madeCount == 1)
+    }
+    try await store.close()
+  }
+
   @Test("a hold keeps what puts, imports without a state and copies would drop")
   func heldBesideChanges() async throws {
     let (place, other) = (try StorePlace(), try StorePlace())
@@ -303,6 +322,54 @@ struct RetentionTests {
     #expect(try await target.states().map(\.name) == ["t2"])
     #expect(try replacedCount(target, "t/a") == 0)
     #expect(try await target.version(of: "t/a", in: states[2]) != nil)
+    try await source.close()
+    try await target.close()
+  }
+
+  @Test("names a state whose record is that of another, and goes on with the others")
+  func forged() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    let states = try await importStates(2, "t", place, store)
+    let key = InternalKey.Purpose.state.key(Array(states[1].id.description.utf8))
+    let record = try #require(try store.engine.internalVersions(key).first)
+    let number = "00000000000000ff"
+    try store.engine.putInternal(
+      InternalKey.Purpose.state.key(Array(number.utf8)), .data(Data()), metadata: record.row.metadata)
+    let report = try await store.keep(policy { $0.last = 1 }, of: .all)
+    #expect(report.unreadable.map(\.text) == [number])
+    #expect(try await store.states().map(\.name) == ["t1"])
+    try await store.close()
+  }
+
+  @Test("refuses rules that would drop everything, and the empty prefix")
+  func refused() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    _ = try await importStates(2, "t", place, store)
+    let cases: [(KeyScope, RetentionPolicy)] = [
+      (.all, RetentionPolicy()), (.all, policy { $0.daily = -1 }), (.prefix(""), policy { $0.last = 1 }),
+    ]
+    for (scope, rules) in cases {
+      let error = await #expect(throws: BlobStorageError.self) { try await store.keep(rules, of: scope) }
+      #expect(error?.code == .invalidArgument)
+    }
+    #expect(try await store.states().count == 2)
+    try await store.close()
+  }
+
+  @Test("drops a state again that others build on and that a copy has brought back")
+  func droppedAgain() async throws {
+    let (place, other) = (try StorePlace(), try StorePlace())
+    let (source, target) = (try await place.opened(), try await other.opened())
+    let states = try await importStates(3, "t", place, source)
+    for _ in 0..<2 {
+      _ = try await source.copy(to: target)
+      #expect(try await target.states().count == 3)
+      #expect(try await target.keep(policy { $0.last = 1 }, of: .all).droppedStateCount == 2)
+      #expect(try await target.states().map(\.name) == ["t2"])
+      #expect(try await target.version(of: "t/a", in: states[2]) != nil)
+    }
     try await source.close()
     try await target.close()
   }
