@@ -11,7 +11,10 @@ package final class CodecPool: Sendable {
   package init(idleCountMax: Int = 16) { self.idleCountMax = idleCountMax }
 
   /// Releases the idle encoders and decoders.
-  func removeAll() { idle.withLock { $0 = Idle() } }
+  func removeAll() {
+    encoders.withLock { $0 = [] }
+    decoders.withLock { $0 = [] }
+  }
 
   /// Lends an encoder until `body` returns.
   package func withEncoder<Result>(

@@ -92,7 +92,7 @@ struct Repairer {
           try engine.backend.census.append([.unreadable(row.name)], durably: true)
         }
         if result.wholeCount > 0 { result = try copyWhole(row) }
-        try engine.packs.forget { $0 == row.name }
+        engine.packs.forget([row.name])
         report.setAside.append(try engine.backend.setAsidePack(row.name))
       }
     }
@@ -175,7 +175,7 @@ struct Repairer {
     let (found, left) = try engine.backend.restoreNames(of: engine.header)
     guard !found.isEmpty else { return [] }
     // Including packs that are open under a wrong name.
-    try engine.packs.forget { _ in true }
+    engine.packs.forgetAll()
     engine.logger.warning(
       "Files of packs had other names, and have their own again.",
       metadata: ["packs": "\(found.sorted().map(\.description).joined(separator: ", "))"])

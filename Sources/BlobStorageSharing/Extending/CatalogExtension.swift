@@ -470,7 +470,7 @@ package final class CatalogExtension: Sendable {
       }
     }
     for name in names { backend.forget(name) }
-    try packs.forget { (name) in names.contains(name) }
+    packs.forget(Set(names))
   }
 
   /// Rebuilds the catalog if it hides versions whose tombstones were only in packs that no longer count. So all

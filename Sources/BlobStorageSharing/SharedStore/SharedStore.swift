@@ -130,7 +130,7 @@ package final class SharedStore: Sharing {
   package func completeCatalog() throws(BlobStorageError) -> Bool { try catalogExtension.completeCatalog() }
 
   package func resolveGone(_ pack: PackName, _ reason: String) throws(BlobStorageError) {
-    try parts.packs.forget { $0 == pack }
+    parts.packs.forget([pack])
     // The second run lists all packs, and marks a missing one as lost.
     for isFull in [false, true] {
       try catalogExtension.run(isFull: isFull)
@@ -232,7 +232,7 @@ package final class SharedStore: Sharing {
 
   package func readAnew(_ pack: PackName) throws(BlobStorageError) -> Bool {
     backend.forgetRecords(pack)
-    try parts.packs.forget { (name) in name == pack }
+    parts.packs.forget([pack])
     return try !backend.hasOtherFooter(pack)
   }
 }
