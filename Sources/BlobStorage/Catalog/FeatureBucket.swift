@@ -12,7 +12,9 @@ struct FeatureBucket {
 
   private(set) var bytes: [UInt8]
 
-  init(_ bytes: UnsafeRawBufferPointer?) { self.bytes = bytes.map { Array($0) } ?? [] }
+  init(_ bytes: UnsafeRawBufferPointer?) {
+    self.bytes = bytes.map { Array($0.prefix($0.count / Self.entryByteCount * Self.entryByteCount)) } ?? []
+  }
 
   /// The bucket that a feature belongs to, as a key of the table.
   static func key(_ index: Int, _ feature: UInt32) -> [UInt8] {
@@ -35,7 +37,7 @@ struct FeatureBucket {
   /// Inserts the entry first, and drops the oldest entry of a full bucket. Returns false if the entry exists.
   mutating func insert(_ feature: UInt32, _ digest: BlobDigest) -> Bool {
     let entry = Self.entry(feature, digest)
-    if starts.contains(where: { has(entry, at: $0) }) { return false }
+    if offset(of: entry) != nil { return false }
     if bytes.count >= Self.entryCountMax * Self.entryByteCount { bytes.removeLast(Self.entryByteCount) }
     bytes = entry + bytes
     return true
@@ -43,17 +45,15 @@ struct FeatureBucket {
 
   /// Removes the entry; false if there is none.
   mutating func remove(_ feature: UInt32, _ digest: BlobDigest) -> Bool {
-    let entry = Self.entry(feature, digest)
-    var kept: [UInt8] = []
-    for start in starts where !has(entry, at: start) { kept += bytes[start..<start + Self.entryByteCount] }
-    defer { bytes = kept }
-    return kept.count < bytes.count
+    guard let start = offset(of: Self.entry(feature, digest)) else { return false }
+    bytes.removeSubrange(start..<start + Self.entryByteCount)
+    return true
   }
 
-  private var starts: StrideTo<Int> { stride(from: 0, to: bytes.count, by: Self.entryByteCount) }
-
-  private func has(_ entry: [UInt8], at start: Int) -> Bool {
-    bytes[start..<start + Self.entryByteCount].elementsEqual(entry)
+  private func offset(of entry: [UInt8]) -> Int? {
+    stride(from: 0, to: bytes.count, by: Self.entryByteCount).first { start in
+      bytes[start..<start + Self.entryByteCount].elementsEqual(entry)
+    }
   }
 
   private static func entry(_ feature: UInt32, _ digest: BlobDigest) -> [UInt8] {

@@ -34,10 +34,6 @@ extension WriteTransaction {
     try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try remove(table, bytes) }
   }
 
-  func put(_ table: Table, _ key: UnsafeRawBufferPointer, _ value: [UInt8]) throws(BlobStorageError) {
-    try bridge(value) { (value) throws(BlobStorageError) in try put(table, key, bytes: value) }
-  }
-
   func put(
     _ table: Table, _ key: UnsafeRawBufferPointer, _ value: some TableValue
   ) throws(BlobStorageError) {
@@ -89,7 +85,9 @@ extension WriteTransaction {
   }
 
   package func put(_ table: Table, _ key: [UInt8], _ value: [UInt8]) throws(BlobStorageError) {
-    try bridge(key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
+    try bridge(key) { (key) throws(BlobStorageError) in
+      try bridge(value) { (value) throws(BlobStorageError) in try put(table, key, bytes: value) }
+    }
   }
 
   /// Removes the row under `key`; false if there was none.
@@ -105,7 +103,9 @@ extension WriteTransaction {
     let isOwn = try removeOwn(table, key)
     if try isRemoved(table, key) { return isOwn }
     guard try outer.row(table, key) != nil else { return isOwn }
-    try table.withNumbered(key) { (key) throws(BlobStorageError) in try put(.removed, key, []) }
+    try table.withNumbered(key) { (key) throws(BlobStorageError) in
+      try put(.removed, key, bytes: UnsafeRawBufferPointer(start: nil, count: 0))
+    }
     return true
   }
 
