@@ -426,15 +426,7 @@ extension Engine {
     let metadata = StoredMetadata(row.metadata)
     var options = options
     (options.mediaType, options.metadata, options.codec) = (metadata.mediaType, metadata.own, nil)
-    let content = try Self.content(of: blob)
-    let done: (result: PutResult, watermark: WriterSession.Watermark?)
-    if case .data(let data) = content {
-      done = try memoryPut.commit(to, data, options)
-    } else {
-      done = try streamPut(options).run(to, content)
-    }
-    try makeDurable(options.durability, done.watermark)
-    return done.result
+    return try store(to, Self.content(of: blob), options)
   }
 
   /// Puts a blob that is there under a key; nil if it is not there.
