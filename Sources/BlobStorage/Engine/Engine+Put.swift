@@ -22,25 +22,32 @@ extension Engine {
     let keyBytes = try Self.keyBytes(key)
     try MemoryPut.check(options)
     try check(options.condition, on: keyBytes)
+    return try store(keyBytes, content, options, progress)
+  }
+
+  /// Puts content under any key: short content from memory, other content as a stream.
+  func store(
+    _ key: [UInt8], _ content: BlobContent, _ options: PutOptions, _ progress: ProgressHandler? = nil
+  ) throws(BlobStorageError) -> PutResult {
+    let done: (result: PutResult, watermark: WriterSession.Watermark?)
     if case .data(let data) = content, data.count <= MemoryPut.byteCountMax {
-      let (result, watermark) = try memoryPut.commit(keyBytes, data, options)
-      try makeDurable(options.durability, watermark)
-      return result
-    }
-    var put = try streamPut(options)
-    if let progress {
-      let total = content.knownByteCount()
-      put.progress = { done in
-        progress(
-          WorkProgress(
-            phase: "storing", doneByteCount: done, totalByteCount: total > 0 ? max(done, total) : 0))
+      done = try memoryPut.commit(key, data, options)
+    } else {
+      var put = try streamPut(options)
+      if let progress {
+        let total = content.knownByteCount()
+        put.progress = { done in
+          progress(
+            WorkProgress(
+              phase: "storing", doneByteCount: done, totalByteCount: total > 0 ? max(done, total) : 0))
+        }
+        // A stream may take long to deliver its first byte.
+        put.progress(0)
       }
-      // A stream may take long to deliver its first byte.
-      put.progress(0)
+      done = try put.run(key, content)
     }
-    let (result, watermark) = try put.run(keyBytes, content)
-    try makeDurable(options.durability, watermark)
-    return result
+    try makeDurable(options.durability, done.watermark)
+    return done.result
   }
 
   package func put(_ items: [PutItem], _ options: PutOptions) throws(BlobStorageError) -> [PutResult] {

@@ -421,13 +421,7 @@ extension Engine {
     try checkOpen()
     let options = PutOptions(durability: durability, condition: condition, metadata: metadata)
     try MemoryPut.check(options)
-    let watermark: WriterSession.Watermark?
-    if case .data(let data) = content, data.count <= MemoryPut.byteCountMax {
-      watermark = try memoryPut.commit(key, data, options).1
-    } else {
-      watermark = try streamPut(options).run(key, content).1
-    }
-    try makeDurable(durability, watermark)
+    _ = try store(key, content, options)
   }
 
   /// Drops internal keys.

@@ -13,9 +13,7 @@ extension WriterSession {
     /// Whether the caller's operation syncs before it returns.
     var isPromised = false
     private var deferred: [CommitRecord.Entry] = []
-    /// The first key that got a version. Kept apart, so that a commit of one key makes no table.
-    private var first: (key: [UInt8], version: Stamp)?
-    /// The last versions of the other keys.
+    /// The last version that this commit has given to each key.
     private var lastVersions: [[UInt8]: Stamp] = [:]
     private var byteCount = 0
     private var listedByteCount = 0
@@ -69,9 +67,8 @@ extension WriterSession {
 
     /// Drops versions of a key, in as many records as necessary.
     package mutating func drop(_ versions: [Stamp], of key: [UInt8]) throws(BlobStorageError) {
-      for start in stride(from: 0, to: versions.count, by: BlobLimits.dropVersionCountMax) {
-        let part = Array(versions[start..<min(start + BlobLimits.dropVersionCountMax, versions.count)])
-        try append(.drop(DropRecord(key: key, stamp: try stamp(), versions: part)))
+      for part in versions.parts(of: BlobLimits.dropVersionCountMax) {
+        try append(.drop(DropRecord(key: key, stamp: try stamp(), versions: Array(part))))
       }
     }
 
@@ -95,11 +92,7 @@ extension WriterSession {
       let added: Int
       switch entry {
       case .ref(let ref):
-        if let first, first.key != ref.key {
-          lastVersions[ref.key] = ref.version
-        } else {
-          first = (ref.key, ref.version)
-        }
+        lastVersions[ref.key] = ref.version
         added = RefRecord.recordByteCount(
           keyByteCount: ref.key.count, metadataByteCount: ref.metadata.count)
       case .drop(let drop): added = drop.recordByteCount
@@ -139,12 +132,6 @@ extension WriterSession {
         try session.append(commit: deferred, to: &packs)
       }
       try session.flush(&packs)
-    }
-
-    /// The last version of a key that this commit has made.
-    func lastVersion(of key: [UInt8]) -> Stamp? {
-      if let first, first.key == key { return first.version }
-      return lastVersions.isEmpty ? nil : lastVersions[key]
     }
 
     /// Throws the cause if the session has lost records since its loss count was `lossCount`.
@@ -206,7 +193,7 @@ extension WriterSession.Commit {
       isReplacing = options.keepsReplaced ? try keepReplaced(newest, of: key) : try !isHeld(key)
     }
     // Of several puts of one key in one commit, each replaces the one before.
-    if let earlier = lastVersion(of: key) { (newest, second) = (earlier, newest) }
+    if let earlier = lastVersions[key] { (newest, second) = (earlier, newest) }
     let stamp = try stamp(after: isReplacing ? second : newest)
     let ref = RefRecord(
       key: key, version: stamp, replaced: isReplacing ? newest : .none, digest: digest, byteCount: byteCount,

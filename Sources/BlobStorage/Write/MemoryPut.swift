@@ -150,11 +150,8 @@ package struct MemoryPut: Sendable {
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     // Before the commit takes a lock.
     try item.ref.heldPut?.hold(item.plan.digest, Int64(item.plan.byteCount))
-    return try writer.commit(on: [item.key]) { (commit) throws(BlobStorageError) in
-      commit.isPromised = durability == .durable
-      var joined: [BlobDigest: Int] = [:]
-      return try append(item, to: &commit, &joined)
-    }
+    let (results, watermark) = try commit([item], promising: durability)
+    return (results[0], watermark)
   }
 
   private func append(

@@ -37,12 +37,6 @@ struct OpenPacks: ~Copyable {
     writer.map { WriterSession.Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }
   }
 
-  /// Whether all pending records lie in the current pack, so that one published length can make them visible.
-  var isInOnePack: Bool {
-    guard let name = writer?.name else { return pending.isEmpty }
-    return pending.allSatisfy { $0.header.name == name }
-  }
-
   mutating func begin(_ writer: PackWriter) {
     self.writer = writer
     packByteCountTarget = nil

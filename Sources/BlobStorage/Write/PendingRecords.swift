@@ -41,8 +41,10 @@ package struct PendingRecords: Sendable {
     return true
   }
 
-  mutating func insert(_ frame: FrameRecord) {
+  /// The same for the members of a frame, which is appended in any case.
+  mutating func insert(_ frame: FrameRecord) -> Bool {
     for member in frame.members { chunks.updateValue(nil, forKey: member.digest) }
+    return true
   }
 
   /// Forgets the manifests of a commit that has failed: nothing protects what they name any more.

@@ -228,7 +228,7 @@ package struct StreamPut {
     try options.heldPut?.hold(digest, byteCount)
     let layout = try manifest.layout(digest)
     let place = try planner.blobs.place(of: layout)
-    let (result, watermark) = try writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
+    return try writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
       commit.isPromised = options.durability == .durable
       try commit.checkNothingLost(since: lossCount)
       // A list is a chunk, too.
@@ -241,7 +241,6 @@ package struct StreamPut {
       return PutResult(
         version: version, newByteCount: total.newByteCount, storedByteCount: added + Int64(refByteCount))
     }
-    return (result, watermark)
   }
 
   private func store(
@@ -312,11 +311,7 @@ private final class Intake: Sendable {
 
   /// Releases the leases, including those of batches that failed.
   func release() {
-    let holds = holds.withLock { holds in
-      defer { holds = [] }
-      return holds
-    }
-    for hold in holds { planner.leases.release(hold) }
+    for hold in holds.withLock({ $0 }) { planner.leases.release(hold) }
   }
 }
 

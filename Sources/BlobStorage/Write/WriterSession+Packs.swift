@@ -566,7 +566,7 @@ extension WriterSession {
       let isOnlyFooter =
         error.code == .noSpace && poison == nil && packs.writer == nil && packs.full.isEmpty
         && packs.pending.isEmpty
-      guard publishesInTable, poison == nil, packs.pending.isEmpty,
+      guard catalog.hasTails, poison == nil, packs.pending.isEmpty,
         packs.full.allSatisfy({ slots[$0.name] != nil })
       else { return ([], isOnlyFooter) }
       return (packs.full.map { Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }, isOnlyFooter)

@@ -138,9 +138,6 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Whether commits publish lengths in the live table.
-  var publishesInTable: Bool { catalog.hasTails }
-
   /// Commits everything appended so far and what `body` appends: all processes see all of it or nothing.
   ///
   /// A commit survives the death of the process; ``synchronize(_:)`` makes it survive a power cut.
@@ -173,7 +170,7 @@ package final class WriterSession: Sendable {
     while true {
       try settleFull()
       try publisher.admit(self)
-      let publishes = publishesInTable
+      let publishes = catalog.hasTails
       // Looking up rows that lie elsewhere can fail. Then this commit must fail, and not later views.
       let settles = catalog.hasOuterRows && !weaknesses.contains(.publishesOverOuterRows)
       let isAlone = needsCatalog || settles || !publishes
@@ -213,7 +210,7 @@ package final class WriterSession: Sendable {
     case published(Attempt<T>)
     /// The commit must try again: a pack is being sealed, or the current pack or catalog has changed.
     case mustWait
-    /// One published length cannot make the commit visible; its body did not run.
+    /// A published length cannot make the commit visible; its body did not run.
     case mustSettle
   }
 
@@ -293,9 +290,9 @@ package final class WriterSession: Sendable {
     _ packs: inout OpenPacks, _ view: ReadTransaction, _ number: UInt64, _ slot: LiveTable.Slot?,
     _ body: (inout Commit) throws(BlobStorageError) -> T, isSettled: () -> Bool
   ) throws(BlobStorageError) -> TailCommit<T> {
-    // A private catalog has no tails.
+    // A private catalog has no tails. Without a full pack all pending records lie in the current one, so that one
+    // published length makes them visible.
     guard try canCommit(), packs.writer?.name == slot?.pack, catalog.hasTails else { return .mustWait }
-    guard packs.isInOnePack else { return .mustSettle }
     var attempt = try attempt(&packs, view, number) { (commit) throws(BlobStorageError) in
       let result = try body(&commit)
       try commit.finishAppending()
@@ -384,7 +381,7 @@ package final class WriterSession: Sendable {
     }
     if packs.writer == nil, locked({ $0.poison == nil && $0.pending.contains(content) }) { return 0 }
     return try append(to: &packs) {
-      $0.admit(content)
+      $0.insert(content)
     } _: { (writer) throws(BlobStorageError) in
       OneOrMore(try writer.append(content, payload: payload))
     }
@@ -395,22 +392,19 @@ package final class WriterSession: Sendable {
     _ frame: FrameRecord, payload: RawSpan, to packs: inout OpenPacks
   ) throws(BlobStorageError) -> Int {
     try append(to: &packs) {
-      $0.admit(frame)
+      $0.insert(frame)
     } _: { (writer) throws(BlobStorageError) in
       try writer.append(frame, payload: payload)
     }
   }
 
+  /// - Parameter insert: makes the record pending; false if it is already.
   private func append(
-    to packs: inout OpenPacks, _ admit: (inout WriterState) -> WriterState.Admission,
+    to packs: inout OpenPacks, _ insert: (inout PendingRecords) -> Bool,
     _ write: (PackWriter) throws(BlobStorageError) -> OneOrMore<PackRecord>
   ) throws(BlobStorageError) -> Int {
     let writer = try writer(packs)
-    switch locked(admit) {
-    case .refused(let poison): throw poison
-    case .alreadyPending: return 0
-    case .admitted: break
-    }
+    guard locked({ insert(&$0.pending) }) else { return 0 }
     let before = writer.byteCount
     do throws(BlobStorageError) {
       for record in try write(writer) { packs.pending.append((writer.header, record)) }
@@ -427,8 +421,7 @@ package final class WriterSession: Sendable {
     commit: some Collection<CommitRecord.Entry>, to packs: inout OpenPacks
   ) throws(BlobStorageError) {
     let writer = try writer(packs)
-    let (poison, synced) = locked { ($0.poison, $0.durableByteCount(of: writer.name)) }
-    if let poison { throw poison }
+    let synced = locked { $0.durableByteCount(of: writer.name) }
     var added: Int64 = 0
     func append(_ entries: some Collection<CommitRecord.Entry>) throws(BlobStorageError) {
       try writer.append(commit: entries, syncedByteCount: synced) { record in
@@ -451,8 +444,8 @@ package final class WriterSession: Sendable {
 
   /// The pack that takes the next record.
   private func writer(_ packs: borrowing OpenPacks) throws(BlobStorageError) -> PackWriter {
-    if let writer = packs.writer { return writer }
     if let poison = locked({ $0.poison }) { throw poison }
+    if let writer = packs.writer { return writer }
     throw BlobStorageError(.needsPack, "A pack has to be begun first.")
   }
 

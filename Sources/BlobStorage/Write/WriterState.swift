@@ -22,14 +22,6 @@ struct WriterState: Sendable {
     var isFirst: Bool
   }
 
-  /// Whether a record may be appended.
-  enum Admission: Sendable {
-    /// The record is pending from now on.
-    case admitted
-    case alreadyPending
-    case refused(BlobStorageError)
-  }
-
   private(set) var current: Current?
   /// Full packs that are not being sealed yet.
   private(set) var full: [PackName] = []
@@ -91,19 +83,6 @@ struct WriterState: Sendable {
     guard let current else { return (true, nil) }
     let slot = slots[current.name]
     return (slot?.table === table, slot)
-  }
-
-  /// Makes a record pending.
-  mutating func admit(_ content: PackRecord.Content) -> Admission {
-    if let poison { return .refused(poison) }
-    return pending.insert(content) ? .admitted : .alreadyPending
-  }
-
-  /// Makes the members of a frame pending.
-  mutating func admit(_ frame: FrameRecord) -> Admission {
-    if let poison { return .refused(poison) }
-    pending.insert(frame)
-    return .admitted
   }
 
   // MARK: Losses
