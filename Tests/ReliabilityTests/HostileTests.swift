@@ -477,4 +477,30 @@ struct HostileTests {
     try engine.close()
     try Self.use(lab)
   }
+  @Test("with damaged chunks whose other copies are encoded against each other ends")
+  func circleOfCopies() throws {
+    let lab = try Lab()
+    let contents = (0..<2).map { [UInt8](prose(UInt64($0), 3_000)) }
+    let digests = contents.map { BlobDigest.of($0) }
+    var damaged: [(content: PackRecord.Content, payload: [UInt8])] = []
+    var based: [(content: PackRecord.Content, payload: [UInt8])] = []
+    for index in 0..<2 {
+      let (digest, other) = (digests[index], 1 - index)
+      let alone = ChunkRecord(digest: digest, plainByteCount: 3_000, codecNumber: 0)
+      damaged.append((.chunk(alone), contents[other]))
+      damaged.append(Self.ref("k\(index)", digest, byteCount: 3_000, time: 1 << 41 + UInt64(index)))
+      let record = ChunkRecord(
+        digest: digest, plainByteCount: 3_000, codecNumber: 1, base: digests[other])
+      based.append((.chunk(record), try Self.encoded(contents[index], .zstd)))
+    }
+    try Self.plant(lab, 1, damaged)
+    try Self.plant(lab, 2, based)
+    let engine = try lab.open()
+    for index in 0..<2 {
+      let error = #expect(throws: BlobStorageError.self) { try engine.data("k\(index)", nil) }
+      #expect(error?.code == .corrupted)
+    }
+    try engine.close()
+    try Self.use(lab)
+  }
 }

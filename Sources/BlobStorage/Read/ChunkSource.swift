@@ -60,21 +60,25 @@ package final class ChunkSource: Sendable {
     try plain(digest, .single, verification)
   }
 
+  /// - Parameter hopCount: how many other copies that have a base led to this chunk.
   private func plain<Bytes: FilledBytes>(
-    _ digest: BlobDigest, _ access: Access, _ verification: Verification
+    _ digest: BlobDigest, _ access: Access, _ verification: Verification, hopCount: Int = 0
   ) throws(BlobStorageError) -> Bytes {
     if let bytes = cache.bytes(digest) { return Bytes(copying: bytes) }
     var lookCount = 0
     repeat {
       let found = try located(digest) { (place) throws(BlobStorageError) -> Bytes in
-        do throws(BlobStorageError) { return try self.read(place, digest, access, verification) } catch {
+        do throws(BlobStorageError) {
+          return try self.read(place, digest, access, verification, hopCount: hopCount)
+        } catch {
           guard error.code == .corrupted,
-            let bytes: Bytes = try self.otherBytes(of: digest, insteadOf: place.row.place, in: place.pack)
+            let bytes: Bytes = try self.otherBytes(
+              of: digest, insteadOf: place.row.place, in: place.pack, hopCount: hopCount)
           else { throw error }
           return bytes
         }
       } otherwise: { (place, pack) throws(BlobStorageError) in
-        try self.otherBytes(of: digest, insteadOf: place, in: pack)
+        try self.otherBytes(of: digest, insteadOf: place, in: pack, hopCount: hopCount)
       }
       if let found { return found }
     } while try looksAgain(&lookCount)
@@ -118,9 +122,12 @@ package final class ChunkSource: Sendable {
     }
   }
 
+  /// Damaged chunks may have other copies that are encoded against each other, in a circle.
+  private static let hopCountMax = 2
+
   /// Reads another copy than the one at `place`, which is damaged or lost; nil if no other copy is undamaged.
   private func otherBytes<Bytes: FilledBytes>(
-    of digest: BlobDigest, insteadOf place: Place, in pack: PackName
+    of digest: BlobDigest, insteadOf place: Place, in pack: PackName, hopCount: Int = 0
   ) throws(BlobStorageError) -> Bytes? {
     for copy in try otherCopies.copies(of: digest, insteadOf: pack, place.offset) {
       guard case .chunk(let chunk) = copy.record.content, let file = try packs.file(copy.pack) else {
@@ -134,7 +141,10 @@ package final class ChunkSource: Sendable {
         row.isSuspect = true
         let located = Located(row: row, pack: copy.pack, file: file)
         var base: [UInt8]?
-        if let digest = chunk.base { base = try self.base(digest, access: .sequential) }
+        if let digest = chunk.base {
+          guard hopCount < Self.hopCountMax else { continue }
+          base = try self.base(digest, access: .sequential, hopCount: hopCount + 1)
+        }
         let bytes: Bytes = try readOnce(located, digest, base, .sequential, .digest)
         use(copy, chunk, insteadOf: place, digest)
         return bytes
@@ -279,7 +289,9 @@ package final class ChunkSource: Sendable {
   }
 
   /// Returns the plain bytes of a chunk that others are encoded against. It has no base itself, so that recursion ends.
-  package func base(_ digest: BlobDigest, access: Access) throws(BlobStorageError) -> [UInt8] {
+  package func base(
+    _ digest: BlobDigest, access: Access, hopCount: Int = 0
+  ) throws(BlobStorageError) -> [UInt8] {
     if let bytes = cache.bytes(digest) { return bytes }
     func hasBase() throws(BlobStorageError) -> Bool {
       try catalog.read { (transaction) throws(BlobStorageError) in
@@ -293,7 +305,9 @@ package final class ChunkSource: Sendable {
           .corrupted, "Chunk \(digest) is a base and has a base itself.", digest: digest)
       }
     }
-    return try bytes(digest, access: access, keeps: true)
+    let bytes: [UInt8] = try plain(digest, access, .digest, hopCount: hopCount)
+    cache.insert(digest, bytes)
+    return bytes
   }
 
   /// Whether reading the chunk requires decoding; false for a missing chunk.
@@ -342,12 +356,12 @@ package final class ChunkSource: Sendable {
 
   private func read<Bytes: FilledBytes>(
     _ place: Located, _ digest: BlobDigest, _ access: Access = .sequential,
-    _ verification: Verification = .digest, usesKept: Bool = true
+    _ verification: Verification = .digest, usesKept: Bool = true, hopCount: Int = 0
   ) throws(BlobStorageError) -> Bytes {
     let row = place.row
     var base: [UInt8]?
     if let baseDigest = row.base {
-      do { base = try self.base(baseDigest, access: access) } catch {
+      do { base = try self.base(baseDigest, access: access, hopCount: hopCount) } catch {
         throw BlobStorageError(
           error.code, "Chunk \(digest) is encoded against another that cannot be read: \(error.message)",
           digest: digest, pack: place.pack.description, offset: row.place.offset, path: error.path,
