@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
@@ -75,6 +76,12 @@ ssize_t bs_open_at(int directory, const char *path, int options) {
 }
 
 ssize_t bs_close(int fd) { return result(close(fd)); }
+
+ssize_t bs_descriptor_limit(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return -(ssize_t)errno;
+  return limit.rlim_cur > INT32_MAX ? INT32_MAX : (ssize_t)limit.rlim_cur;
+}
 
 ssize_t bs_duplicate(int fd) { return result(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
 

@@ -12,6 +12,9 @@ package struct DescriptorGate: ~Copyable, Sendable {
   private let state = Atomic<UInt>(0)
   private static let shut: UInt = 1 << (UInt.bitWidth - 1)
 
+  /// How many descriptors the process may have open.
+  package static var limit: Int { bs_descriptor_limit() }
+
   /// Takes ownership of the descriptor.
   package init(owning descriptor: Int32) { self.descriptor = descriptor }
 

@@ -37,12 +37,21 @@ package final class PackFiles: Sendable {
   private let countMax: Int
   private let state = Mutex(State())
 
-  package init(backend: any Backend, codecs: CodecPool, store: StoreHeader, countMax: Int = 64) {
+  package init(
+    backend: any Backend, codecs: CodecPool, store: StoreHeader,
+    countMax: Int = PackFiles.countMax(descriptorLimit: DescriptorGate.limit)
+  ) {
     self.backend = backend
     self.codecs = codecs
     self.store = store
     self.countMax = countMax
   }
+
+  /// How many packs may be open in a process that may have so many descriptors open.
+  ///
+  /// A pack takes two of them, because its DispatchIO channel has its own. Apple's systems give an app 256 for all that
+  /// it opens.
+  package static func countMax(descriptorLimit limit: Int) -> Int { min(64, max(8, limit / 16)) }
 
   /// The pack with a number, if it is open and was requested by that number before.
   package func openFile(_ number: Number) -> (name: PackName, file: any File)? {

@@ -45,6 +45,8 @@ int bs_working_directory(void);
 
 ssize_t bs_open_at(int directory, const char *path, int options);
 ssize_t bs_close(int fd);
+// How many descriptors the process may have open.
+ssize_t bs_descriptor_limit(void);
 // A duplicate that is closed on exec. It shares the open file description, and with it any flock.
 ssize_t bs_duplicate(int fd);
 

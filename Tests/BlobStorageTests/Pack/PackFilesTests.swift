@@ -43,6 +43,11 @@ struct PackFilesTests {
     #expect(opened == [true, true, false, true, false, true, false, true])
   }
 
+  @Test("leave most of a process's descriptors to others")
+  func descriptors() {
+    #expect([16, 256, 1_024, 1 << 20].map { PackFiles.countMax(descriptorLimit: $0) } == [8, 16, 64, 64])
+  }
+
   @Test("are read on when they lose their names, until they are forgotten, and those alone are")
   func removed() throws {
     let packs = try packFiles()
