@@ -17,9 +17,22 @@ struct SharedRemoval: PackRemoval {
     // Does nothing: one machine does not see which bases other machines are about to encode against.
   }
 
+  /// Reports packs that are neither listed nor removed: their objects were deleted, and may be needed. So may what was
+  /// cut off an object. Absent chunks are no obstacle yet: the collector marks again before it removes anything.
   func addObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector) {
-    // Absent chunks are no obstacle yet: the collector marks again before it removes anything.
-    collector.addMissing(rows, store.backend)
+    let backend = store.backend
+    guard let listing = backend.lastListing else { return }
+    let published = rows.lazy.map(\.row).filter { $0.durableByteCount > 0 }
+    let lost = published.map(\.name).filter { name in
+      listing.isMissing(name) && backend.publishedByteCount(name) == nil && !backend.isRemoved(name)
+    }
+    for name in Set(listing.missing).union(lost).sorted() {
+      collector.report.obstacles.append(.missing(name.description))
+    }
+    for row in published where !row.isDamaged {
+      guard let byteCount = listing.packs[row.name], byteCount != row.durableByteCount else { continue }
+      collector.report.obstacles.append(.damaged(row.name.description))
+    }
   }
 
   func remove(
@@ -55,23 +68,6 @@ extension Collector {
     guard try backend.log.holds(backend.collections) else { throw store.otherLog }
     // Removed names are never used again.
     for name in backend.lastListing?.leftovers ?? [] { try backend.objects.delete(SharedNames.pack(name)) }
-  }
-
-  /// Reports packs that are neither listed nor removed as obstacles: their objects were deleted, and may be needed. So
-  /// may what has been cut off an object.
-  func addMissing(_ rows: [(number: UInt32, row: PackRow)], _ backend: RemoteBackend) {
-    guard let listing = backend.lastListing else { return }
-    let lost = rows.lazy.map(\.row).filter { row in
-      row.durableByteCount > 0 && listing.isMissing(row.name) && backend.publishedByteCount(row.name) == nil
-        && !backend.collections.removed.contains(row.name)
-    }
-    for name in Set(listing.missing).union(lost.map(\.name)).sorted() {
-      report.obstacles.append(.missing(name.description))
-    }
-    for (_, row) in rows where row.durableByteCount > 0 && !row.isDamaged {
-      guard let byteCount = listing.packs[row.name], byteCount != row.durableByteCount else { continue }
-      report.obstacles.append(.damaged(row.name.description))
-    }
   }
 
   /// Condemns the planned packs, then removes all condemned packs, including those of earlier collections.

@@ -295,9 +295,10 @@ extension SharedStore {
       (_) throws(BlobStorageError) in
       files.discard(path)
       return try files.open(path, .create)
-    } end: { [index = backend.index] (part, file, byteCount) throws(BlobStorageError) in
+    } end: { [objects = backend.objects] (part, file, byteCount) throws(BlobStorageError) in
       defer { file.close() }
-      try index.putPart(root.partName(part), file, byteCount: byteCount)
+      let name = SharedNames.indexPart(root.partName(part))
+      _ = try objects.put(name, .file(file, byteCount: byteCount), ifAbsent: false)
     }
     try transaction.forEachIndexedRow { (table, key, value) throws(BlobStorageError) in
       try writer.add(table, key, value)

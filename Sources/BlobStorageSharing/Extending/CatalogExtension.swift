@@ -218,7 +218,9 @@ package final class CatalogExtension: Sendable {
       defer { file.close() }
       var byteCount: Int64? = listed
       // A change names no length.
-      if listing.isPartial { byteCount = try backend.objects.tail(SharedNames.pack(name), byteCount: 1)?.byteCount }
+      if listing.isPartial {
+        byteCount = try backend.objects.tail(SharedNames.pack(name), byteCount: 1)?.byteCount
+      }
       if byteCount == nil { continue }
       if try file.status().byteCount == byteCount { continue }
       backend.distrustLocal(name)

@@ -167,7 +167,11 @@ package final class RowIndex: OuterRows {
     private mutating func leaveEnd() throws(BlobStorageError) {
       var level = path.count - 1
       while path[level].index >= path[level].block.count {
-        guard level > 0 else { return restAtEnd() }
+        guard level > 0 else {
+          // Rest at the end.
+          path[path.count - 1].index = path[path.count - 1].block.count
+          return
+        }
         level -= 1
         path[level].index += 1
       }
@@ -175,11 +179,6 @@ package final class RowIndex: OuterRows {
         path[level + 1] = (try Self.child(path[level].block[path[level].index], run), 0)
         level += 1
       }
-    }
-
-    private mutating func restAtEnd() {
-      let last = path.count - 1
-      path[last].index = path[last].block.count
     }
   }
 }

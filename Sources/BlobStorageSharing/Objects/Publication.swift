@@ -31,7 +31,8 @@ package enum Publication {
       if log.removed.contains(name) { return .published }
     }
     throw BlobStorageError(
-      .io, "\(objects.place) says that \(path) exists and that it does not: check the object store.", path: path)
+      .io, "\(objects.place) says that \(path) exists and that it does not: check the object store.",
+      path: path)
   }
 
   /// The outcome of a put that found the name taken, by an earlier attempt or a fence. Nil if the object has gone.

@@ -91,10 +91,6 @@ final class SharedIndex: Sendable {
     SharedNames.IndexName(number: UInt64(root.log) << 32 | UInt64(root.change), run: root.run)
   }
 
-  func putPart(_ name: PackName, _ file: any File, byteCount: Int64) throws(BlobStorageError) {
-    _ = try objects.put(SharedNames.indexPart(name), .file(file, byteCount: byteCount), ifAbsent: false)
-  }
-
   /// Puts the root of an index whose parts are stored, and deletes indexes that no machine needs any more.
   ///
   /// Another collector's concurrent call may have deleted the parts, because no root named them yet. Machines then
