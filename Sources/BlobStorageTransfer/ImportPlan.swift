@@ -33,9 +33,8 @@ extension Importer {
   }
 
   func plan(_ item: MemoryPut.Item, _ source: ImportSource) throws(BlobStorageError) {
-    if !source.isLink { report.byteCount += Int64(item.plan.byteCount) }
     for chunk in item.plan.chunks { count(PlannedChunk(chunk)) }
-    countFile(item.key, isLink: source.isLink)
+    countFile(item.key, isLink: source.isLink, Int64(item.plan.byteCount))
     try countManifest(item.plan.digest, chunkCount: item.plan.chunks.count)
   }
 
@@ -71,8 +70,7 @@ extension Importer {
         progress(byteCount)
       })
     try file.checkUnchanged()
-    report.byteCount += byteCount
-    countFile(key)
+    countFile(key, isLink: false, byteCount)
     try countManifest(digest?.finalize(), chunkCount: chunkCount)
   }
 
@@ -89,14 +87,8 @@ extension Importer {
   }
 
   /// Counts a file and its ref.
-  private func countFile(_ key: [UInt8], isLink: Bool = false) {
-    if isLink {
-      report.linkCount += 1
-    } else {
-      report.fileCount += 1
-      report.newFileCount += 1
-    }
-    onFile?(TransferredFile(key: String(decoding: key, as: UTF8.self), isUnchanged: false))
+  private func countFile(_ key: [UInt8], isLink: Bool, _ byteCount: Int64) {
+    countNew(String(decoding: key, as: UTF8.self), isLink: isLink, byteCount)
     report.storedByteCount += Int64(
       RefRecord.recordByteCount(keyByteCount: key.count, metadataByteCount: FileMark.byteCountTypical))
   }

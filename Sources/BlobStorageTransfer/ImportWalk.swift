@@ -1,6 +1,21 @@
 import BlobStorage
 import SystemPackage
 
+/// An item that an import finds below its paths.
+enum ImportItem: Sendable {
+  case source(ImportSource)
+  case folder(ImportedFolder)
+}
+
+/// A folder below the paths, or the only path itself.
+struct ImportedFolder: Sendable {
+  /// The path that messages name.
+  var path: String
+  /// The prefix and the path; that of the root is the prefix, all others end in '/'.
+  var key: String
+  var mark: FileMark
+}
+
 /// Finds the files below the paths of an import, in their order, and reports what it skips.
 struct ImportWalk: ~Copyable {
   /// A file or link that was named, with the key that it gets.

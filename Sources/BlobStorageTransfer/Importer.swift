@@ -344,15 +344,20 @@ package final class Importer {
 
   // MARK: Counting
 
-  private func count(_ result: PutResult, isLink: Bool) {
-    onFile?(TransferredFile(key: result.version.key, isUnchanged: false))
+  /// Counts a file or link that was stored, or would be in a dry run.
+  func countNew(_ key: String, isLink: Bool, _ byteCount: Int64) {
+    onFile?(TransferredFile(key: key, isUnchanged: false))
     if isLink {
       report.linkCount += 1
     } else {
       report.fileCount += 1
       report.newFileCount += 1
-      report.byteCount += result.version.byteCount
+      report.byteCount += byteCount
     }
+  }
+
+  private func count(_ result: PutResult, isLink: Bool) {
+    countNew(result.version.key, isLink: isLink, result.version.byteCount)
     report.newByteCount += result.newByteCount
     if !isLink { report.duplicateByteCount += result.version.byteCount - result.newByteCount }
     report.storedByteCount += result.storedByteCount

@@ -1,7 +1,6 @@
 import ArgumentParser
 import BlobStorage
 import BlobStorageTransfer
-import Synchronization
 
 /// `copy`: copies keys and versions from one store into another.
 struct CopyCommand: AsyncParsableCommand {
@@ -117,29 +116,13 @@ struct CopyCommand: AsyncParsableCommand {
   private func copy(
     _ source: BlobStore, to target: BlobStore, _ place: StorePlace
   ) async throws -> CopyReport {
-    let latest = Mutex<WorkProgress?>(nil)
-    do {
-      return try await shared.withProgress { meter in
-        try await source.copy(
-          to: target,
-          options: CopyOptions(
-            prefix: prefix, isMirror: mirror, isForced: force, isDryRun: dryRun,
-            maximumByteRate: bandwidth.maximumByteRate)
-        ) { progress in
-          latest.withLock { $0 = progress }
-          meter.update(progress)
-        }
-      }
-    } catch let error as BlobStorageError where error.fullDiskMessage != nil {
-      let stored = latest.withLock { $0 }
-      let (count, byteCount) = (stored?.doneCount ?? 0, stored?.doneByteCount ?? 0)
-      let room = NoRoom(
-        error: error.fullDiskMessage ?? error.message, code: .noSpace, files: nil, keys: count,
-        byteCount: byteCount)
-      throw try room.failure(
-        "\(HumanText.count(count, "key")) of this copy, \(HumanText.size(byteCount)),"
-          + " \(count == 1 ? "is" : "are") in \(target.information.path.printable)",
-        then: "start the copy again to continue it", json: shared.json, in: place)
+    let options = CopyOptions(
+      prefix: prefix, isMirror: mirror, isForced: force, isDryRun: dryRun,
+      maximumByteRate: bandwidth.maximumByteRate)
+    return try await shared.withProgress(
+      of: "copy", in: place, target.information.path.printable, isOfKeys: true
+    ) { (_, progress) in
+      try await source.copy(to: target, options: options, progress: progress)
     }
   }
 

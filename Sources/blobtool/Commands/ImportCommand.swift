@@ -4,7 +4,6 @@ import BlobStorageMigration
 import BlobStorageTransfer
 import BlobStorageTrees
 import Foundation
-import Synchronization
 import SystemPackage
 
 /// `import`: stores files and trees of files under keys.
@@ -146,20 +145,12 @@ struct ImportCommand: StoreCommand {
     if let repository = from.flatMap({ SnapshotRepository($0) }) {
       return try await importSnapshots(of: repository, options, to: store)
     }
-    let latest = Mutex<WorkProgress?>(nil)
-    let report: ImportReport
-    do {
-      report = try await shared.withProgress { meter in
-        try await store.importFiles(
-          paths, options: options,
-          progress: { progress in
-            latest.withLock { $0 = progress }
-            meter.update(progress)
-          },
-          onFile: verbose.handler(shared.outputOptions, meter, dryRun ? "would store" : "stored"))
-      }
-    } catch let error as BlobStorageError where error.fullDiskMessage != nil {
-      throw try noRoom(error, after: latest.withLock { $0 })
+    let report = try await shared.outputOptions.withProgress(
+      of: "import", in: shared.place(), "the store"
+    ) { (meter, progress) in
+      try await store.importFiles(
+        paths, options: options, progress: progress,
+        onFile: verbose.handler(shared.outputOptions, meter, dryRun ? "would store" : "stored"))
     }
     if !dryRun { try await CacheCommand.hold(store) }
     if let name, let state = report.state, !state.isNamed(name) {
@@ -169,7 +160,11 @@ struct ImportCommand: StoreCommand {
     }
     if !shared.json || verbose.isVerbose { nameSkipped(report) }
     try StandardOutput.unlessEnded { try print(report) }
-    let failedCount = report.skipped.count { $0.isFailure }
+    try Self.checkFailures(report.skipped)
+  }
+
+  private static func checkFailures(_ skipped: [SkippedFile]) throws {
+    let failedCount = skipped.count { $0.isFailure }
     if failedCount > 0 {
       throw Failure(ExitStatus.failed, "\(HumanText.count(failedCount, "file")) could not be imported.")
     }
@@ -193,10 +188,7 @@ struct ImportCommand: StoreCommand {
       for skipped in skipped { StandardError.say("skipped \(skipped.path.printable): \(skipped.reason)") }
     }
     try StandardOutput.unlessEnded { try print(report) }
-    let failedCount = skipped.count { $0.isFailure }
-    if failedCount > 0 {
-      throw Failure(ExitStatus.failed, "\(HumanText.count(failedCount, "file")) could not be imported.")
-    }
+    try Self.checkFailures(skipped)
   }
 
   private func print(_ report: MigrationReport) throws {
@@ -216,16 +208,6 @@ struct ImportCommand: StoreCommand {
     else { return prefix }
     shared.mention("the keys begin with “\(prefix.printable)/”")
     return prefix + "/"
-  }
-
-  /// The failure of an import that found no room.
-  private func noRoom(_ error: BlobStorageError, after progress: WorkProgress?) throws -> Failure {
-    let (count, byteCount) = (progress?.doneCount ?? 0, progress?.doneByteCount ?? 0)
-    let room = NoRoom(
-      error: error.fullDiskMessage ?? error.message, code: .noSpace, files: count, byteCount: byteCount)
-    return try room.failure(
-      "\(HumanText.count(count, "file")) of this import, \(HumanText.size(byteCount)), are in the store",
-      then: "start the import again to continue it", json: shared.json, in: shared.place())
   }
 
   private func nameSkipped(_ report: ImportReport) {

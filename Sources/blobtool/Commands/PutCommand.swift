@@ -68,7 +68,7 @@ struct PutCommand: StoreCommand {
         }
       }
     } catch let error as BlobStorageError where error.fullDiskMessage != nil {
-      throw try NoRoom(error: error.fullDiskMessage ?? error.message, code: .noSpace)
+      throw try NoRoom(error: error.fullDiskMessage ?? error.message)
         .failure(
           "“\(key.printable)” was not stored", then: "put it again", json: shared.json, in: shared.place())
     }

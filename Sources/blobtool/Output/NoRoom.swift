@@ -1,10 +1,11 @@
 import BlobStorage
+import Synchronization
 import SystemPackage
 
 /// A full disk or a limit, and how much a command had stored before.
 struct NoRoom: Encodable {
   var error: String
-  var code: BlobStorageError.Code
+  var code = BlobStorageError.Code.noSpace
   /// For an import or a put.
   var files: Int? = 0
   /// For a copy.
@@ -26,6 +27,38 @@ struct NoRoom: Encodable {
         "free space on the disk of \(state.printable), where this machine keeps the state of the store"
       }
     return Failure(ExitStatus.failed, "\(error.clause): \(stored); \(remedy), and \(then).")
+  }
+}
+
+extension OutputOptions {
+  /// Shows the progress of an import or a copy. If the disk is full, the failure says how much is in the store.
+  ///
+  /// - Parameters:
+  ///   - work: the word for the work.
+  ///   - store: the words for the store.
+  ///   - isOfKeys: whether the work counts keys; else it counts files.
+  func withProgress<T>(
+    of work: String, in place: StorePlace, _ store: String, isOfKeys: Bool = false,
+    _ body: (ProgressMeter, @escaping ProgressHandler) async throws -> T
+  ) async throws -> T {
+    let latest = Mutex<WorkProgress?>(nil)
+    do {
+      return try await withProgress { meter in
+        try await body(meter) { progress in
+          latest.withLock { $0 = progress }
+          meter.update(progress)
+        }
+      }
+    } catch let error as BlobStorageError where error.fullDiskMessage != nil {
+      let (count, byteCount) = latest.withLock { ($0?.doneCount ?? 0, $0?.doneByteCount ?? 0) }
+      let room = NoRoom(
+        error: error.fullDiskMessage ?? error.message, files: isOfKeys ? nil : count,
+        keys: isOfKeys ? count : nil, byteCount: byteCount)
+      throw try room.failure(
+        "\(HumanText.count(count, isOfKeys ? "key" : "file")) of this \(work), \(HumanText.size(byteCount)),"
+          + " \(count == 1 ? "is" : "are") in \(store)",
+        then: "start the \(work) again to continue it", json: json, in: place)
+    }
   }
 }
 
