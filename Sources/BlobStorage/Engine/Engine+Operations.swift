@@ -426,29 +426,9 @@ extension Engine {
     let metadata = StoredMetadata(row.metadata)
     var options = options
     (options.mediaType, options.metadata, options.codec) = (metadata.mediaType, metadata.own, nil)
-<<<<<<< HEAD
-    let content = try Self.content(of: blob)
-    let done: (result: PutResult, watermark: WriterSession.Watermark?)
-    if case .data(let data) = content {
-      done = try memoryPut.commit(to, data, options)
-    } else {
-      done = try Self.puttingBlob { () throws(BlobStorageError) in try streamPut(options).run(to, content) }
+    return try Self.puttingBlob { () throws(BlobStorageError) in
+      try store(to, Self.content(of: blob), options)
     }
-    try makeDurable(options.durability, done.watermark)
-    return done.result
-||||||| 71c1f7f0
-    let content = try Self.content(of: blob)
-    let done: (result: PutResult, watermark: WriterSession.Watermark?)
-    if case .data(let data) = content {
-      done = try memoryPut.commit(to, data, options)
-    } else {
-      done = try streamPut(options).run(to, content)
-    }
-    try makeDurable(options.durability, done.watermark)
-    return done.result
-=======
-    return try store(to, Self.content(of: blob), options)
->>>>>>> 85cc3f8c343a967b7a9e6a9f3f13b0b38a39acdb
   }
 
   /// Puts a blob that is there under a key; nil if it is not there.

@@ -115,6 +115,12 @@ package final class PackFiles: Sendable {
   /// Forgets all packs. Later reads open them again.
   package func forgetAll() { forget(Set(state.withLock { Array($0.files.keys) })) }
 
+  /// Forgets packs for which `isGone` returns true, so that the space of removed ones is given back.
+  package func forget(where isGone: (PackName) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
+    let names = state.withLock { Array($0.files.keys) }
+    for name in names where try isGone(name) { forget(name) }
+  }
+
   package func forget(_ names: Set<PackName>) {
     for name in names { forget(name) }
   }
