@@ -64,9 +64,7 @@ extension CacheCore {
       // The caller must not find the key's earlier value. A value that was stored after the refused one stays.
       var last: [[UInt8]: Int] = [:]
       for (index, item) in items.enumerated() { last[Array(item.key.utf8)] = index }
-      let dropped = refused.map { items[$0].key }.filter { key in
-        last[Array(key.utf8)].map { !stored[$0] } ?? true
-      }
+      let dropped = last.values.filter { !stored[$0] }.map { items[$0].key }
       if !dropped.isEmpty { _ = try remove(dropped) }
     }
     return stored

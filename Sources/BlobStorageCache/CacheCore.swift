@@ -53,11 +53,7 @@ package final class CacheCore: Sendable {
     var isDamaged = false
     let limits = try lockFile.locked { () throws(BlobStorageError) in
       var known: CacheFile?
-      var isCache = true
-      do throws(BlobStorageError) {
-        known = try CacheFile.read(engine.folder)
-        isCache = known != nil
-      } catch {
+      do throws(BlobStorageError) { known = try CacheFile.read(engine.folder) } catch {
         guard error.code == .corrupted, limits != nil else { throw error }
         isDamaged = true
       }
@@ -71,7 +67,7 @@ package final class CacheCore: Sendable {
         throw BlobStorageError(
           .invalidArgument, "The store at \(engine.folder.path) is not a cache: set limits first.")
       }
-      if !isCache, !takesKeys { try Self.requireNoKeys(engine, prefix) }
+      if known == nil, !isDamaged, !takesKeys { try Self.requireNoKeys(engine, prefix) }
       let file = CacheFile(prefix: prefixBytes, limits: limits)
       if file != known { try file.write(engine.folder) }
       isLower = known.map { limits.byteLimit < $0.limits.byteLimit } ?? false
@@ -224,17 +220,12 @@ extension CacheCore {
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
         for entry in page {
           let key = Array(entry.key.utf8)
-          let id = CachedKeyRow.id(of: key)
-          guard try transaction.cachedKey(id)?.digest != entry.current.digest,
-            let name = try transaction.nameRow(key), name.versionCount > 0
+          guard let current = try transaction.currentVersion(ofKey: key)?.row,
+            try transaction.cachedKey(CachedKeyRow.id(of: key))?.digest != current.digest
           else { continue }
           let tick = entry.current.createdMilliseconds
           try transaction.raiseCacheTick(tick)
-          try transaction.setCachedKey(
-            id,
-            CachedKeyRow(
-              priority: CacheMark(metadata: entry.current.metadata).priority.rawValue, tick: tick,
-              byteCount: entry.current.byteCount, digest: entry.current.digest, key: key))
+          try transaction.setCachedKey(key, current, tick: tick)
         }
       }
       for entry in page where isExpired(entry.current) { expired.append(Array(entry.key.utf8)) }

@@ -97,12 +97,7 @@ extension CacheNotes {
         try transaction.setCachedKey(id, row)
       case .put(let key):
         guard let current = try transaction.currentVersion(ofKey: key) else { continue }
-        try transaction.setCachedKey(
-          id,
-          CachedKeyRow(
-            priority: CacheMark(metadata: current.row.metadata).priority.rawValue,
-            tick: try transaction.nextCacheTick(), byteCount: current.row.byteCount,
-            digest: current.row.digest, key: key))
+        try transaction.setCachedKey(key, current.row, tick: try transaction.nextCacheTick())
       case .dropped:
         // Another process may have put the key since.
         guard let row = try transaction.cachedKey(id),

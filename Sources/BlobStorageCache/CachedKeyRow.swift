@@ -97,6 +97,15 @@ extension WriteTransaction {
     }
   }
 
+  /// Sets the row of a key with that current version.
+  func setCachedKey(_ key: [UInt8], _ current: VersionRow, tick: UInt64) throws(BlobStorageError) {
+    let priority = CacheMark(metadata: current.metadata).priority.rawValue
+    try setCachedKey(
+      CachedKeyRow.id(of: key),
+      CachedKeyRow(
+        priority: priority, tick: tick, byteCount: current.byteCount, digest: current.digest, key: key))
+  }
+
   /// The next tick, greater than all before.
   package func nextCacheTick() throws(BlobStorageError) -> UInt64 {
     try increment(.cacheTick)

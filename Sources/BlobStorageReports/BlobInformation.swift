@@ -71,9 +71,7 @@ extension BlobInformation {
     var others = Marker(engine.blobs, engine.folder)
     let keyBytes = Array(key.utf8)
     try others.markVersions(progress: progress, isLeftOut: { $0 == keyBytes && $1 == version.id.stamp })
-    var information = BlobInformation(
-      version: version, chunkCount: 0, codecs: [:], basedChunkCount: 0, storedByteCount: 0,
-      exclusiveByteCount: 0)
+    var information = BlobInformation(version: version, chunkCount: 0)
     var seen = PlaceSet()
     try LiveWalk(engine.blobs).forEachRow(of: layout) { (part, row) throws(BlobStorageError) in
       guard part.kind == .chunk else { return }
