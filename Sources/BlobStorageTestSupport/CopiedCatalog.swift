@@ -10,7 +10,7 @@ package enum CopiedCatalog {
   /// A store does not trust a copy of a catalog that a process was writing to. Does nothing to a clean catalog, which
   /// has a checksum, and nothing where there is none.
   package static func adopt(_ folder: String) throws {
-    try adoptTable(FilePath(folder).entry("live"))
+    try LiveWords(in: FilePath(folder)).adopt()
     let path = folder + "/state"
     guard let text = try? String(contentsOfFile: path, encoding: .utf8), var state = CatalogState(text),
       state.clean == nil,
@@ -18,13 +18,5 @@ package enum CopiedCatalog {
     else { return }
     state.inode = status.inode
     try Data(state.text.utf8).write(to: URL(fileURLWithPath: path))
-  }
-
-  private static func adoptTable(_ path: FilePath) throws {
-    guard let status = try SystemFiles().status(of: path) else { return }
-    let file = try SystemFiles().open(path, .readWrite)
-    defer { file.close() }
-    let inode = withUnsafeBytes(of: status.inode.littleEndian) { Array($0) }
-    try file.put(inode, at: Int64(LiveTable.Word.inode.rawValue * MemoryLayout<UInt64>.size))
   }
 }

@@ -3,9 +3,10 @@ import BlobStorageSharing
 import Dispatch
 import SystemPackage
 
-/// The system's files behind a type that changes some calls. Forwards the others.
+/// Files behind a type that changes some calls. Forwards the others.
 package protocol ForwardingFiles: FileSystem {
-  var system: SystemFiles { get }
+  associatedtype Wrapped: FileSystem
+  var system: Wrapped { get }
   /// Runs before each forwarded call. If it throws, the call fails with that error.
   ///
   /// - Parameter call: the name of the method.

@@ -65,9 +65,9 @@ extension ObjectStoreCheck.Place {
         "\(what): found \(String("\(found)".prefix(200))), not \(String("\(expected)".prefix(200)))")
   }
 
-  /// Random bytes, the same for each seed.
-  func bytes(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
-    var generator = SplitMix64(seed: seed)
-    return (0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) }
+  /// Random bytes, always the same.
+  func bytes(_ count: Int) -> [UInt8] {
+    var generator = SplitMix64(seed: 1)
+    return generator.bytes(count)
   }
 }

@@ -268,7 +268,7 @@ extension FuzzTarget {
       let owner = disk.process()
       let file = try owner.open(path, .create)
       _ = try file.lock(.exclusive, wait: true)
-      try write(input, to: file)
+      try file.put(input, at: 0)
       let leases = try Leases.read(folder: "/leases", files: disk.process(), algorithm: .blake3)
       Fuzzing.require(leases.held.count <= input.count / 40, "more is held than there are slots")
       file.close()
@@ -295,7 +295,7 @@ extension FuzzTarget {
       try files.open(folder.path.entry("g1/data.mdb"), .create).close()
       let state = try files.open(folder.path.entry("state"), .create)
       defer { state.close() }
-      try write(input, to: state)
+      try state.put(input, at: 0)
       let catalog = try ScratchFolder.catalog(folder.path)
       defer { catalog.close() }
       try catalog.write { (transaction) throws(BlobStorageError) in
@@ -303,15 +303,6 @@ extension FuzzTarget {
         try transaction.bumpEpoch()
       }
     }
-  }
-
-  private static func write(_ bytes: [UInt8], to file: any File) throws(BlobStorageError) {
-    let result: Result<Void, BlobStorageError> = bytes.withUnsafeBytes { raw in
-      do throws(BlobStorageError) { return .success(try file.write(raw, at: 0)) } catch {
-        return .failure(error)
-      }
-    }
-    try result.get()
   }
 
   private static func seedsOfLease() -> [[UInt8]] {
@@ -323,13 +314,7 @@ extension FuzzTarget {
       _ = try lease.hold([.chunk(BlobDigest.of([1] as [UInt8])), .blob(BlobDigest.of([2] as [UInt8]))])
       _ = try lease.beginPut(from: 3)
       let file = try disk.open("/leases/0000000000000001.lease", .read)
-      bytes = [UInt8](repeating: 0, count: Int(try file.status().byteCount))
-      let result: Result<Int, BlobStorageError> = bytes.withUnsafeMutableBytes { raw in
-        do throws(BlobStorageError) { return .success(try file.read(into: raw, at: 0)) } catch {
-          return .failure(error)
-        }
-      }
-      _ = try result.get()
+      bytes = try file.bytesThere(at: 0, Int(try file.status().byteCount))
     }
     return [bytes]
   }

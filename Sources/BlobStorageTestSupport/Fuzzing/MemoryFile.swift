@@ -44,17 +44,20 @@ package final class MemoryFile: File {
 
   package func unlock() throws(BlobStorageError) {}
 
-  package func readThroughDispatch(
-    offset: Int64, byteCount: Int, queue: DispatchQueue,
-    completion: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
-  ) {
-    let part = Array(bytes.dropFirst(Int(offset)).prefix(byteCount))
-    queue.async { completion(.success(part.withUnsafeBytes { DispatchData(bytes: $0) })) }
-  }
-
   package func close() {}
 
   private func refuse() throws(BlobStorageError) {
     throw BlobStorageError(.readOnly, "This file is read only.")
+  }
+}
+
+extension File {
+  /// Reads at once: for files in memory.
+  package func readThroughDispatch(
+    offset: Int64, byteCount: Int, queue: DispatchQueue,
+    completion: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
+  ) {
+    let result = Result { () throws(BlobStorageError) in try bytesThere(at: offset, byteCount) }
+    queue.async { completion(result.map { bytes in bytes.withUnsafeBytes { DispatchData(bytes: $0) } }) }
   }
 }

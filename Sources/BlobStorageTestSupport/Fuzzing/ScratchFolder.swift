@@ -1,4 +1,5 @@
 import BlobStorage
+import Foundation
 import Logging
 import SystemPackage
 
@@ -7,30 +8,12 @@ struct ScratchFolder {
   let path: FilePath
 
   init() {
-    let files = SystemFiles()
-    let hasMemory = Fuzzing.attempt(also: [.io]) { () throws(BlobStorageError) in
-      try files.status(of: "/dev/shm") != nil
-    }
-    path = FilePath(hasMemory == true ? "/dev/shm" : "/tmp")
+    path = FilePath(FileManager.default.fileExists(atPath: "/dev/shm") ? "/dev/shm" : "/tmp")
       .appending("blobstorage-fuzz-\(String(UInt64.random(in: 0 ... .max), radix: 16))")
-    Fuzzing.attempt(also: [.io]) { () throws(BlobStorageError) in try files.createDirectory(path) }
+    Fuzzing.attempt(also: [.io]) { () throws(BlobStorageError) in try SystemFiles().createDirectory(path) }
   }
 
-  func remove() { Self.remove(path) }
-
-  private static func remove(_ path: FilePath) {
-    let files = SystemFiles()
-    Fuzzing.attempt(also: [.io]) { () throws(BlobStorageError) in
-      for name in try files.list(path) {
-        if try files.status(of: path.entry(name))?.kind == .directory {
-          remove(path.entry(name))
-        } else {
-          try files.remove(path.entry(name))
-        }
-      }
-      try files.removeDirectory(path)
-    }
-  }
+  func remove() { try? FileManager.default.removeItem(atPath: path.string) }
 
   static func catalog(_ path: FilePath) throws(BlobStorageError) -> Catalog {
     var logger = Logger(label: "fuzz")

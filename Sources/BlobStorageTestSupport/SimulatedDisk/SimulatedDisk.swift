@@ -11,7 +11,7 @@ import SystemPackage
 ///
 /// The disk is a ``FileSystem`` itself, for tests with one process. ``process()`` makes more, each with its own locks
 /// and lifetime. Paths begin at `/`; there are no symbolic links. Calls are safe from any thread.
-package final class SimulatedDisk: FileSystem {
+package final class SimulatedDisk: ForwardingFiles {
   /// Called before every mutating call, outside the disk's own lock. A hook that throws
   /// ``BlobStorage/BlobStorageError/simulatedStop`` kills the calling process, so that a test can cut at each call in
   /// turn.
@@ -139,13 +139,13 @@ package final class SimulatedDisk: FileSystem {
     onFault: (inout State, Fault) -> Void = { _, _ in },
     _ body: (inout State) throws(SimulatedErrno) -> Value
   ) throws(BlobStorageError) -> Value {
-    let record = CallDescription(kind: kind, process: process, detail: "\(path.string) \(detail)")
+    let detail = "\(path.string) \(detail)"
     // A dead process fails without waiting for a turn.
     let scheduler = state.withLock { $0.aliveProcesses.contains(process) ? $0.scheduler : nil }
     scheduler?.waitForTurn()
     let (call, fault, hooks) = try state.withLock { (state) throws(BlobStorageError) in
       guard state.aliveProcesses.contains(process) else { throw .simulatedStop }
-      let call = state.log(record)
+      let call = state.log(kind, process, detail)
       let fault = kind.canFail ? state.consumeFault(kind) : nil
       return (call, fault, [state.callHook, kind.isMutating ? state.hook : nil])
     }
@@ -174,21 +174,15 @@ package final class SimulatedDisk: FileSystem {
       throw error
     }
   }
-
-  struct CallDescription {
-    var kind: CallKind
-    var process: Int
-    var detail: String
-  }
 }
 
 extension SimulatedDisk.State {
-  mutating func log(_ call: SimulatedDisk.CallDescription) -> CallRecord {
+  mutating func log(_ kind: CallKind, _ process: Int, _ detail: String) -> CallRecord {
     callCount += 1
-    if call.kind.isMutating { mutationCount += 1 }
+    if kind.isMutating { mutationCount += 1 }
     let record = CallRecord(
-      number: callCount, mutationNumber: call.kind.isMutating ? mutationCount : nil, process: call.process,
-      kind: call.kind, detail: call.detail)
+      number: callCount, mutationNumber: kind.isMutating ? mutationCount : nil, process: process, kind: kind,
+      detail: detail)
     if calls.count >= SimulatedDisk.callLogCountMax { calls.removeFirst(calls.count / 2) }
     calls.append(record)
     return record
@@ -238,36 +232,11 @@ extension SimulatedDisk.State {
 }
 
 extension SimulatedDisk {
-  private var currentProcess: SimulatedProcess {
+  package var system: SimulatedProcess {
     SimulatedProcess(disk: self, number: state.withLock { $0.defaultProcess })
   }
 
   package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
-    try currentProcess.open(path, intent)
-  }
-  package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
-    try currentProcess.status(of: path)
-  }
-  package func list(_ directory: FilePath) throws(BlobStorageError) -> [String] {
-    try currentProcess.list(directory)
-  }
-  package func listFiles(_ directory: FilePath) throws(BlobStorageError) -> [String] {
-    try currentProcess.listFiles(directory)
-  }
-  package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
-    try currentProcess.availableByteCount(at: directory)
-  }
-  package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
-    try currentProcess.createDirectory(path)
-  }
-  package func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) {
-    try currentProcess.rename(from, to: to)
-  }
-  package func remove(_ path: FilePath) throws(BlobStorageError) { try currentProcess.remove(path) }
-  package func removeDirectory(_ path: FilePath) throws(BlobStorageError) {
-    try currentProcess.removeDirectory(path)
-  }
-  package func syncDirectory(_ path: FilePath) throws(BlobStorageError) {
-    try currentProcess.syncDirectory(path)
+    try system.open(path, intent)
   }
 }

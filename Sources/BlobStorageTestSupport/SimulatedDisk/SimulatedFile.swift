@@ -24,7 +24,13 @@ package final class SimulatedFile: File {
     into buffer: UnsafeMutableRawBufferPointer, at offset: Int64
   ) throws(BlobStorageError) -> Int {
     precondition(offset >= 0)
-    let bytes = try readBytes(at: offset, byteCount: buffer.count)
+    let byteCount = buffer.count
+    let bytes = try call(.read, "\(offset)..<\(offset + Int64(byteCount))") {
+      (state, opened) throws(SimulatedErrno) -> [UInt8] in
+      guard let bytes = state.image.nodes[opened.node]?.live, offset < bytes.count else { return [] }
+      let start = Int(offset)
+      return Array(bytes[start..<start + min(byteCount, bytes.count - start)])
+    }
     buffer.copyBytes(from: bytes)
     return bytes.count
   }
@@ -38,39 +44,32 @@ package final class SimulatedFile: File {
 
   package func write(_ bytes: UnsafeRawBufferPointer, at offset: Int64) throws(BlobStorageError) {
     precondition(offset >= 0)
-    if bytes.isEmpty { return }
-    let bytes = Array(bytes)
-    let start = Int(offset)
-    let handle = self.handle
-    @Sendable func land(_ count: Int, _ state: inout SimulatedDisk.State) {
-      guard count > 0, let node = state.handles[handle]?.node else { return }
-      let landing = Array(bytes.prefix(count))
-      state.image.change(node, .write(offset: start, bytes: landing), modified: state.now)
-    }
-    try call(.write, "\(start)..<\(start + bytes.count)", onFault: { land($1.landingByteCount, &$0) }) {
-      (state, opened) throws(SimulatedErrno) in
-      guard opened.isWritable else { throw .init(.badFileDescriptor) }
-      let length = state.image.nodes[opened.node]?.live.count ?? 0
-      let fitting = max(0, min(bytes.count, length - start + min(state.freeByteCount, .max - length)))
-      land(fitting, &state)
-      if fitting < bytes.count { throw .init(.noSpace) }
-    }
+    try write(bytes, at: Int(offset), "\(offset)..<\(Int(offset) + bytes.count)")
   }
 
   package func append(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    try write(bytes, at: nil, "append \(bytes.count)")
+  }
+
+  /// - Parameter offset: nil for the end of the file.
+  private func write(
+    _ bytes: UnsafeRawBufferPointer, at offset: Int?, _ detail: String
+  ) throws(BlobStorageError) {
     if bytes.isEmpty { return }
     let bytes = Array(bytes)
     let handle = self.handle
     @Sendable func land(_ count: Int, _ state: inout SimulatedDisk.State) {
       guard count > 0, let node = state.handles[handle]?.node else { return }
-      let end = state.image.nodes[node]?.live.count ?? 0
+      let start = offset ?? state.image.nodes[node]?.live.count ?? 0
       let landing = Array(bytes.prefix(count))
-      state.image.change(node, .write(offset: end, bytes: landing), modified: state.now)
+      state.image.change(node, .write(offset: start, bytes: landing), modified: state.now)
     }
-    try call(.write, "append \(bytes.count)", onFault: { land(min($1.landingByteCount, bytes.count), &$0) }) {
+    try call(.write, detail, onFault: { land($1.landingByteCount, &$0) }) {
       (state, opened) throws(SimulatedErrno) in
       guard opened.isWritable else { throw .init(.badFileDescriptor) }
-      let fitting = max(0, min(bytes.count, state.freeByteCount))
+      let length = state.image.nodes[opened.node]?.live.count ?? 0
+      let start = offset ?? length
+      let fitting = max(0, min(bytes.count, length - start + min(state.freeByteCount, .max - length)))
       land(fitting, &state)
       if fitting < bytes.count { throw .init(.noSpace) }
     }
@@ -163,30 +162,9 @@ package final class SimulatedFile: File {
     }
   }
 
-  package func readThroughDispatch(
-    offset: Int64, byteCount: Int, queue: DispatchQueue,
-    completion: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
-  ) {
-    precondition(offset >= 0 && byteCount >= 0)
-    do throws(BlobStorageError) {
-      let bytes = try readBytes(at: offset, byteCount: byteCount)
-      queue.async { completion(.success(bytes.withUnsafeBytes { DispatchData(bytes: $0) })) }
-    } catch {
-      queue.async { completion(.failure(error)) }
-    }
-  }
-
   package func close() {
     if isClosed.exchange(true, ordering: .acquiringAndReleasing) { return }
     disk.state.withLock { $0.closeHandle(handle) }
-  }
-
-  private func readBytes(at offset: Int64, byteCount: Int) throws(BlobStorageError) -> [UInt8] {
-    try call(.read, "\(offset)..<\(offset + Int64(byteCount))") { (state, opened) throws(SimulatedErrno) in
-      guard let bytes = state.image.nodes[opened.node]?.live, offset < bytes.count else { return [] }
-      let start = Int(offset)
-      return Array(bytes[start..<start + min(byteCount, bytes.count - start)])
-    }
   }
 
   @discardableResult

@@ -30,8 +30,7 @@ package struct SimulatedProcess: FileSystem {
 
   /// Logs a step that is not a call on the disk. The scheduler has just let others run.
   func log(_ step: TableStep, _ name: String) {
-    let call = SimulatedDisk.CallDescription(kind: .step, process: number, detail: "\(name) \(step.rawValue)")
-    _ = disk.state.withLock { $0.log(call) }
+    _ = disk.state.withLock { $0.log(.step, number, "\(name) \(step.rawValue)") }
   }
 
   package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {

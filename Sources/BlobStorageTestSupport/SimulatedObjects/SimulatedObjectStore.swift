@@ -25,7 +25,6 @@ package final class SimulatedObjectStore: ObjectStore {
     var requestCount = 0
     var counts: [ObjectCallKind: Int] = [:]
     var readByteCount = 0
-    var writtenByteCount = 0
     var hook: Hook?
   }
 
@@ -44,7 +43,6 @@ package final class SimulatedObjectStore: ObjectStore {
   package var counts: [ObjectCallKind: Int] { state.withLock { $0.counts } }
   package var requestCount: Int { state.withLock { $0.requestCount } }
   package var readByteCount: Int { state.withLock { $0.readByteCount } }
-  package var writtenByteCount: Int { state.withLock { $0.writtenByteCount } }
 
   package var faults: ObjectFaults {
     get { state.withLock { $0.faults } }
@@ -114,7 +112,6 @@ package final class SimulatedObjectStore: ObjectStore {
   ) throws(BlobStorageError) -> ObjectPutOutcome {
     let bytes = try content.whole()
     return try attempt(.put, name, hook) { (state) throws(BlobStorageError) in
-      state.writtenByteCount += bytes.count
       if Self.happens(state.faults.latePuts, &state) {
         Self.later(name, bytes, ifAbsent: ifAbsent, &state)
         return nil

@@ -13,8 +13,7 @@ package struct LiveWords {
   package func set(_ word: Int, _ value: UInt64) throws {
     let file = try SystemFiles().open(path, .readWrite)
     defer { file.close() }
-    let bytes = withUnsafeBytes(of: value) { Array($0) }
-    try bytes.withUnsafeBytes { try file.write($0, at: Int64(word) * 8) }
+    try file.put(withUnsafeBytes(of: value) { Array($0) }, at: Int64(word) * 8)
   }
 
   package func set(_ slot: Int, _ word: LiveTable.SlotWord, _ value: UInt64) throws {
