@@ -113,17 +113,18 @@ struct ImportContext: Sendable {
         let file = try source.open(through: &trail)
         // The file's status shows that it grew. A file of length 0 may have bytes nevertheless, as in /proc.
         let capacity = Int(max(1, min(file.status.byteCount, byteCountMax)))
-        bytes = try Data(filling: capacity) { (target) throws(BlobStorageError) in
+        let content = try Data(filling: capacity) { (target) throws(BlobStorageError) in
           try file.read(into: target)
         }
+        bytes = content
         try file.checkUnchanged()
-        guard Int64(bytes.count) == file.status.byteCount else {
+        guard Int64(content.count) == file.status.byteCount else {
           throw BlobStorageError(.sourceFailed, "it changed while it was read")
         }
         (mark, long) = try newMark(
           of: source, file.status, readFrom: start, extendedAttributes(of: file))
         if let known, known.metadata == mark.metadata,
-          known.digest == BlobDigest.of(bytes.bytes, by: engine.header.digestAlgorithm)
+          known.digest == BlobDigest.of(content.bytes, by: engine.header.digestAlgorithm)
         {
           return .same(known)
         }
