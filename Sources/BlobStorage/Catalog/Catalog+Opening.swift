@@ -205,7 +205,7 @@ extension Catalog {
     guard try state.file.status().linkCount > 0, !(try current.database.isSuperseded()) else {
       return nil
     }
-    let known = table.flatMap { table in stateCount.map { StateCount(table: table, count: $0) } }
+    let known = table.flatMap { table in stateCount.map { (table: table, count: $0) } }
     self.current.withLock { if $0?.generation == current.generation { $0?.stateCount = known } }
     return current.database
   }

@@ -76,10 +76,7 @@ package final class Catalog: Sendable {
   }
 
   /// A live table's count of replacements of `state`.
-  struct StateCount: Sendable {
-    var table: LiveTable
-    var count: UInt64
-  }
+  typealias StateCount = (table: LiveTable, count: UInt64)
 
   /// A `state` that this process read or wrote.
   struct OpenState: Sendable {

@@ -289,7 +289,9 @@ extension ReadTransaction {
   func forEachChunkRow(
     _ digests: some Sequence<BlobDigest>, _ body: (BlobDigest, ChunkRow?) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    try withPackedLookUp(.chunks) { (lookUp) throws(BlobStorageError) in
+    try withHandle(.chunks) { (handle) throws(BlobStorageError) in
+      let cursor = PackedCursor(handle: handle, table: .chunks, keyByteCount: BlobDigest.byteCount)
+      var lookUp = PackedLookUp(cursor, self)
       for digest in digests {
         let row = try digest.withUnsafeBytes { (key) throws(BlobStorageError) -> ChunkRow? in
           guard let value = try lookUp.value(key) else { return nil }
