@@ -320,10 +320,7 @@ extension Catalog {
           clean: try CleanFile(file)))
       try removeGenerations(except: generation)
     } catch {
-      // A copy that `state` does not name would only take room.
-      do throws(BlobStorageError) { try removeGenerations(except: try readState()?.value.generation) } catch {
-        // The next rebuild removes it.
-      }
+      removeLeftGenerations()
       // The system may have dropped pages that it could not write: the next process must rebuild the catalog.
       if error.code == .io { try files.remove(folder.entry("state")) }
       throw error
