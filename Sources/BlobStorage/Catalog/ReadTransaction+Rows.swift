@@ -169,6 +169,10 @@ extension ReadTransaction {
         goOn = try body(whole, row)
       }
       if goOn, row.child != 0 {
+        // The rows of another machine may lead in a circle.
+        guard part.count == RowKey.namePartByteCount, whole.count < BlobLimits.maximumKeyByteCount else {
+          throw BlobStorageError(.catalogDamaged, "The catalog has a key that is too long.")
+        }
         goOn = try walk(parent: row.child, path: whole, prefix: prefix, after: after, body)
       }
       return goOn

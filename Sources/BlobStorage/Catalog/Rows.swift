@@ -201,6 +201,9 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
     isSuspect = lengths >> 48 & 1 != 0
     let distance = Int64(lengths >> 49) | Int64(try reader.integer(UInt8.self)) << 15
     frameOffset = distance == 0 ? nil : place.offset - distance + 1
+    if let frameOffset, frameOffset < Int64(PackHeader.byteCount) {
+      throw BlobStorageError(.catalogDamaged, "The catalog has a chunk whose frame lies nowhere.")
+    }
     self.base = nil
     guard word >> 53 & 1 != 0 else { return }
     guard let base = try base(place) else {
@@ -272,6 +275,7 @@ package struct ManifestRow: Hashable, Sendable, TableValue {
     byteCount = try reader.integer()
     chunkCount = try reader.integer()
     guard listedCount <= BlobLimits.manifestListCountMax, depth <= 1,
+      place.ordinal <= BlobLimits.packRecordCountMax,
       0...BlobLimits.maximumBlobByteCount ~= byteCount, 0...BlobLimits.maximumBlobByteCount ~= chunkCount
     else { throw BlobStorageError(.catalogDamaged, "The catalog has a manifest of an invalid length.") }
   }

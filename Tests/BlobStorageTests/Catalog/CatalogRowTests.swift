@@ -128,6 +128,22 @@ struct CatalogRowTests {
       (transaction) throws(BlobStorageError) in _ = try transaction.nameRow(key)
     }
     #expect(isNameRefused)
+    // A part of a key that its own rest begins with, and so on.
+    let part = [UInt8](repeating: UInt8(ascii: "a"), count: 480)
+    try place.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.put(.names, joined([1, 7], part), [4, 7])
+    }
+    let isCircleRefused = try isRefused(.names, joined([0], part), [4, 7]) {
+      (transaction) throws(BlobStorageError) in
+      try transaction.forEachKey(prefix: [], after: nil) { (_, _) in true }
+    }
+    #expect(isCircleRefused)
+    // Pack, offset, lengths and the distance to a frame before the pack's beginning.
+    let chunk = joined(zeros(4), little(100), little(1 << 24 | 1 | 90 << 49), [0])
+    let isChunkRefused = try isRefused(.chunks, digestBytes, chunk) {
+      (transaction) throws(BlobStorageError) in _ = try transaction.chunkRow(digest)
+    }
+    #expect(isChunkRefused)
     for (depth, byteCount, chunkCount) in [(7, 1, 1), (1, -1, 1), (1, 1, .min)] as [(UInt8, Int64, Int64)] {
       let manifest = joined(zeros(16), [depth], little(byteCount), little(chunkCount))
       let isManifestRefused = try isRefused(.manifests, digestBytes, manifest) {
