@@ -51,9 +51,9 @@ extension Catalog {
     }
   }
 
-  /// Returns the chunks that reads found damaged, among the own rows of the catalog in use. Footers, from which catalogs
-  /// are built, do not record this. Returns none for a store in a folder: there a rebuild follows a repair or a restored
-  /// file, which has ended the damage.
+  /// Returns the chunks that reads found damaged, among the own rows of the catalog in use. Footers, from which
+  /// catalogs are built, do not record this. Returns none for a store in a folder: there a rebuild follows a repair or
+  /// a restored file, which has ended the damage.
   ///
   /// - Complexity: reads every chunk of the database, if any was marked since the catalog was made.
   private func suspectChunks() -> [(digest: BlobDigest, pack: PackName, offset: Int64)] {
