@@ -141,6 +141,10 @@ extension Catalog {
       guard error.code == .catalogDamaged else { throw error }
       logger.warning("The catalog cannot be used and is rebuilt.", metadata: ["reason": "\(error.message)"])
     }
+    if current.withLock({ $0 == nil }), let usersFile, try usersFile.lock(.exclusive, wait: false) {
+      // No process uses it. On a full disk, it has the room that the new one needs.
+      try removeGenerations(except: nil)
+    }
     try becomeUser(wait: false)
     do { try rebuildLocked() } catch { throw Self.final(error) }
   }
