@@ -6,13 +6,10 @@ import SystemPackage
 /// The generations of a catalog, and the file `state`, which names the generation in use.
 extension Catalog {
   func rebuildLocked() throws(BlobStorageError) {
-    let known = try readState()?.value.generation
-    // What a killed or failed rebuild has left may take the room that this one needs.
-    try removeGenerations(except: known)
+    // They may take the room that this rebuild needs.
+    removeLeftGenerations()
     do throws(BlobStorageError) { try removeGenerations(except: try makeGeneration()) } catch {
-      do throws(BlobStorageError) { try removeGenerations(except: try readState()?.value.generation) } catch {
-        // The next rebuild removes it.
-      }
+      removeLeftGenerations()
       throw error
     }
   }
@@ -54,9 +51,9 @@ extension Catalog {
     }
   }
 
-  /// Returns the chunks that reads found damaged, among the own rows of the catalog in use. Footers, from which catalogs
-  /// are built, do not record this. Returns none for a store in a folder: there a rebuild follows a repair or a restored
-  /// file, which has ended the damage.
+  /// Returns the chunks that reads found damaged, among the own rows of the catalog in use. Footers, from which
+  /// catalogs are built, do not record this. Returns none for a store in a folder: there a rebuild follows a repair or
+  /// a restored file, which has ended the damage.
   ///
   /// - Complexity: reads every chunk of the database, if any was marked since the catalog was made.
   private func suspectChunks() -> [(digest: BlobDigest, pack: PackName, offset: Int64)] {
@@ -89,6 +86,14 @@ extension Catalog {
   func removeGenerations(except kept: String?) throws(BlobStorageError) {
     for name in try files.list(folder) where name.hasPrefix("g") && name != kept {
       try removeGeneration(name)
+    }
+  }
+
+  /// Removes the generations that killed or failed rebuilds and copies have left: `state` does not name them. `lock` is
+  /// held exclusively.
+  func removeLeftGenerations() {
+    do throws(BlobStorageError) { try removeGenerations(except: try readState()?.value.generation) } catch {
+      logger.debug("Old catalogs are not removed yet.", metadata: ["reason": "\(error.message)"])
     }
   }
 

@@ -141,6 +141,10 @@ extension Catalog {
       guard error.code == .catalogDamaged else { throw error }
       logger.warning("The catalog cannot be used and is rebuilt.", metadata: ["reason": "\(error.message)"])
     }
+    if current.withLock({ $0 == nil }), let usersFile, try usersFile.lock(.exclusive, wait: false) {
+      // No process uses it. On a full disk, it has the room that the new one needs.
+      try removeGenerations(except: nil)
+    }
     try becomeUser(wait: false)
     do { try rebuildLocked() } catch { throw Self.final(error) }
   }
@@ -205,7 +209,7 @@ extension Catalog {
     guard try state.file.status().linkCount > 0, !(try current.database.isSuperseded()) else {
       return nil
     }
-    let known = table.flatMap { table in stateCount.map { StateCount(table: table, count: $0) } }
+    let known = table.flatMap { table in stateCount.map { (table: table, count: $0) } }
     self.current.withLock { if $0?.generation == current.generation { $0?.stateCount = known } }
     return current.database
   }
@@ -320,10 +324,7 @@ extension Catalog {
           clean: try CleanFile(file)))
       try removeGenerations(except: generation)
     } catch {
-      // A copy that `state` does not name would only take room.
-      do throws(BlobStorageError) { try removeGenerations(except: try readState()?.value.generation) } catch {
-        // The next rebuild removes it.
-      }
+      removeLeftGenerations()
       // The system may have dropped pages that it could not write: the next process must rebuild the catalog.
       if error.code == .io { try files.remove(folder.entry("state")) }
       throw error

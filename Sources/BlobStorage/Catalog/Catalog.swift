@@ -76,10 +76,7 @@ package final class Catalog: Sendable {
   }
 
   /// A live table's count of replacements of `state`.
-  struct StateCount: Sendable {
-    var table: LiveTable
-    var count: UInt64
-  }
+  typealias StateCount = (table: LiveTable, count: UInt64)
 
   /// A `state` that this process read or wrote.
   struct OpenState: Sendable {
@@ -235,12 +232,20 @@ package final class Catalog: Sendable {
     try mended { () throws(BlobStorageError) in try writeOnce(body, undo, done) }
   }
 
-  /// Runs `body`. If it finds the catalog damaged, rebuilds the catalog and runs `body` once more.
+  /// Runs `body`. If it finds the catalog damaged, rebuilds the catalog and runs `body` once more. If it still does,
+  /// the third catalog has no outer rows.
   func mended<T>(
     isPatient: Bool = true, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     do { return try body() } catch {
       guard error.code == .catalogDamaged else { throw error }
+      try rebuild(because: error, isPatient: isPatient)
+    }
+    do { return try body() } catch {
+      guard error.code == .catalogDamaged, let outer = current.withLock({ $0?.database.outerRows }) else {
+        throw Self.final(error)
+      }
+      outer.distrust()
       try rebuild(because: error, isPatient: isPatient)
     }
     do { return try body() } catch { throw Self.final(error) }

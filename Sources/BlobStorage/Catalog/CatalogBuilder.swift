@@ -9,28 +9,12 @@ package struct CatalogBuilder: Sendable {
   package let codecs: CodecPool
   package let store: StoreHeader
   package let logger: Logger
-  private let weaknesses: Weaknesses
+  let weaknesses: Weaknesses
   /// Records that one transaction applies, so that no transaction grows without bound.
   package let recordCountOfBatch: Int
   /// Gives the published lengths of living writers' packs.
   let live: LiveHolder
-  private let outerRowsSource: (any OuterRowsSource)?
-
-  init(
-    backend: any Backend, codecs: CodecPool, store: StoreHeader, logger: Logger,
-    weaknesses: Weaknesses, recordCountOfBatch: Int, live: LiveHolder,
-    outerRowsSource: (any OuterRowsSource)? = nil
-  ) {
-    self.live = live
-    self.outerRowsSource = outerRowsSource
-    precondition(recordCountOfBatch > 0, "a transaction takes a record or more")
-    self.recordCountOfBatch = recordCountOfBatch
-    self.backend = backend
-    self.codecs = codecs
-    self.store = store
-    self.logger = logger
-    self.weaknesses = weaknesses
-  }
+  let outerRowsSource: (any OuterRowsSource)?
 
   /// Fills a private catalog from all packs, and leaves the packs as they are.
   package func look(_ database: Database) throws(BlobStorageError) {
@@ -191,7 +175,10 @@ package struct CatalogBuilder: Sendable {
           if backend.isDurableOnceSynced { row.durableByteCount = sealed }
         }
         if isKnown { try transaction.bumpEpoch() }
-        try transaction.setCacheLacksKeys()
+        // The dead writer may not have added its keys to the cache's tables.
+        if try transaction.cacheIndexState() == .complete {
+          try transaction.setMeta(.cacheIndexed, CacheIndexState.lacksKeys.rawValue)
+        }
       }
     } catch {
       if error.code == .poisoned {

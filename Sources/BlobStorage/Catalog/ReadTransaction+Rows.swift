@@ -172,6 +172,10 @@ extension ReadTransaction {
         goOn = try body(whole, row)
       }
       if goOn, row.child != 0 {
+        // The rows of another machine may lead in a circle.
+        guard part.count == RowKey.namePartByteCount, whole.count < BlobLimits.maximumKeyByteCount else {
+          throw BlobStorageError(.catalogDamaged, "The catalog has a key that is too long.")
+        }
         goOn = try walk(parent: row.child, path: whole, prefix: prefix, after: after, body)
       }
       return goOn
@@ -292,7 +296,9 @@ extension ReadTransaction {
   func forEachChunkRow(
     _ digests: some Sequence<BlobDigest>, _ body: (BlobDigest, ChunkRow?) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    try withPackedLookUp(.chunks) { (lookUp) throws(BlobStorageError) in
+    try withHandle(.chunks) { (handle) throws(BlobStorageError) in
+      let cursor = PackedCursor(handle: handle, table: .chunks, keyByteCount: BlobDigest.byteCount)
+      var lookUp = PackedLookUp(cursor, self)
       for digest in digests {
         let row = try digest.withUnsafeBytes { (key) throws(BlobStorageError) -> ChunkRow? in
           guard let value = try lookUp.value(key) else { return nil }

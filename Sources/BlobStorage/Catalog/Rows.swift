@@ -1,10 +1,21 @@
 /// A value of the catalog's tables, as bytes of known length.
 protocol TableValue {
-  /// Bytes of the value.
-  var encodedByteCount: Int { get }
-
   /// Puts the value's bytes.
-  func encode(into filler: inout ByteFiller)
+  func encode(into sink: inout some ByteSink)
+}
+
+extension TableValue {
+  /// Bytes of the value.
+  var encodedByteCount: Int {
+    var counter = ByteCounter()
+    encode(into: &counter)
+    return counter.byteCount
+  }
+}
+
+private struct ByteCounter: ByteSink {
+  private(set) var byteCount = 0
+  mutating func raw(_ bytes: UnsafeRawBufferPointer) { byteCount += bytes.count }
 }
 
 /// The greatest count, or offset in a pack, that a row can hold.
@@ -68,20 +79,18 @@ package struct PackRow: Hashable, Sendable, TableValue {
     self.created = created
   }
 
-  var encodedByteCount: Int { 50 }
-
-  func encode(into filler: inout ByteFiller) {
-    filler.integer(name.writer)
-    filler.integer(name.sequence)
-    filler.integer(created)
-    filler.integer(state.rawValue)
+  func encode(into sink: inout some ByteSink) {
+    sink.integer(name.writer)
+    sink.integer(name.sequence)
+    sink.integer(created)
+    sink.integer(state.rawValue)
     var flags: UInt8 = (isSealed ? 1 : 0) | (isDamaged ? 2 : 0) | (isPoisoned ? 4 : 0)
     flags |= (isLost ? 8 : 0) | (hasLostRecords ? 16 : 0) | (isUnreadable ? 32 : 0)
-    filler.integer(flags)
-    filler.integer(appliedByteCount)
-    filler.integer(UInt32(recordCount))
-    filler.integer(durableByteCount)
-    filler.integer(promisedByteCount)
+    sink.integer(flags)
+    sink.integer(appliedByteCount)
+    sink.integer(UInt32(recordCount))
+    sink.integer(durableByteCount)
+    sink.integer(promisedByteCount)
   }
 
   init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
@@ -168,21 +177,18 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
       hasFeatures: hasFeatures)
   }
 
-  static let byteCount = 21
-  var encodedByteCount: Int { Self.byteCount }
-
   // Bits of the row, the lowest first: pack 32; offset 30, ordinal 23, base 1, unused 1, features 1, codec 8; stored
   // length 24, plain length 24, damaged 1, and 23 for the distance to the frame's record plus 1, or 0 without a frame.
-  func encode(into filler: inout ByteFiller) {
-    filler.integer(place.pack)
+  func encode(into sink: inout some ByteSink) {
+    sink.integer(place.pack)
     var word = UInt64(place.offset) | UInt64(place.ordinal) << 30 | (base == nil ? 0 : 1 << 53)
     word |= (hasFeatures ? 1 << 55 : 0) | UInt64(codecNumber) << 56
-    filler.integer(word)
+    sink.integer(word)
     let distance = frameOffset.map { UInt64(place.offset - $0 + 1) } ?? 0
-    filler.integer(
+    sink.integer(
       UInt64(storedByteCount) | UInt64(plainByteCount) << 24 | (isSuspect ? 1 << 48 : 0)
         | (distance & 0x7fff) << 49)
-    filler.integer(UInt8(distance >> 15))
+    sink.integer(UInt8(distance >> 15))
   }
 
   /// - Parameter base: looks up the base of a chunk that has one.
@@ -201,6 +207,9 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
     isSuspect = lengths >> 48 & 1 != 0
     let distance = Int64(lengths >> 49) | Int64(try reader.integer(UInt8.self)) << 15
     frameOffset = distance == 0 ? nil : place.offset - distance + 1
+    if let frameOffset, frameOffset < Int64(PackHeader.byteCount) {
+      throw BlobStorageError(.catalogDamaged, "The catalog has a chunk whose frame lies nowhere.")
+    }
     self.base = nil
     guard word >> 53 & 1 != 0 else { return }
     guard let base = try base(place) else {
@@ -250,16 +259,14 @@ package struct ManifestRow: Hashable, Sendable, TableValue {
       metaByteCount: ManifestRecord.metaByteCount, payloadByteCount: payloadByteCount)
   }
 
-  var encodedByteCount: Int { 33 }
-
-  func encode(into filler: inout ByteFiller) {
-    filler.integer(place.pack)
-    filler.integer(UInt32(place.offset))
-    filler.integer(UInt32(place.ordinal))
-    filler.integer(UInt32(listedCount))
-    filler.integer(depth)
-    filler.integer(byteCount)
-    filler.integer(chunkCount)
+  func encode(into sink: inout some ByteSink) {
+    sink.integer(place.pack)
+    sink.integer(UInt32(place.offset))
+    sink.integer(UInt32(place.ordinal))
+    sink.integer(UInt32(listedCount))
+    sink.integer(depth)
+    sink.integer(byteCount)
+    sink.integer(chunkCount)
   }
 
   init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
@@ -272,6 +279,7 @@ package struct ManifestRow: Hashable, Sendable, TableValue {
     byteCount = try reader.integer()
     chunkCount = try reader.integer()
     guard listedCount <= BlobLimits.manifestListCountMax, depth <= 1,
+      place.ordinal <= BlobLimits.packRecordCountMax,
       0...BlobLimits.maximumBlobByteCount ~= byteCount, 0...BlobLimits.maximumBlobByteCount ~= chunkCount
     else { throw BlobStorageError(.catalogDamaged, "The catalog has a manifest of an invalid length.") }
   }
@@ -309,27 +317,18 @@ package struct VersionRow: Hashable, Sendable {
     Varint.unsigned(Int64(bitPattern: created &- stamp.time >> 16))
   }
 
-  fileprivate func encodedByteCount(_ stamp: Stamp) -> Int {
-    var count = 1 + BlobDigest.byteCount + metadata.count
-    count += Varint.byteCount(UInt64(byteCount)) + 4
-    count += Varint.byteCount(UInt64(place.offset)) + Varint.byteCount(UInt64(recordByteCount))
-    if delay(stamp) != 0 { count += Varint.byteCount(delay(stamp)) }
-    if copyCount != 1 { count += Varint.byteCount(UInt64(copyCount)) }
-    return count
-  }
-
-  fileprivate func encode(_ stamp: Stamp, into filler: inout ByteFiller) {
+  fileprivate func encode(_ stamp: Stamp, into sink: inout some ByteSink) {
     let delay = delay(stamp)
-    filler.integer((delay != 0 ? Self.hasCreated : 0) | (copyCount != 1 ? Self.hasCopyCount : 0))
-    digest.withUnsafeBytes { filler.raw($0) }
-    filler.varint(UInt64(byteCount))
+    sink.integer((delay != 0 ? Self.hasCreated : 0) | (copyCount != 1 ? Self.hasCopyCount : 0))
+    digest.withUnsafeBytes { sink.raw($0) }
+    sink.varint(UInt64(byteCount))
     // Pack numbers start at random, so that most would take five bytes as varints.
-    filler.integer(place.pack)
-    filler.varint(UInt64(place.offset))
-    filler.varint(recordByteCount)
-    if delay != 0 { filler.varint(delay) }
-    if copyCount != 1 { filler.varint(copyCount) }
-    filler.raw(metadata)
+    sink.integer(place.pack)
+    sink.varint(UInt64(place.offset))
+    sink.varint(recordByteCount)
+    if delay != 0 { sink.varint(delay) }
+    if copyCount != 1 { sink.varint(copyCount) }
+    sink.raw(metadata)
   }
 
   fileprivate init(
@@ -359,9 +358,7 @@ package struct StampedVersion: Hashable, Sendable, TableValue {
   }
 
   // Its stamp is in the row's key.
-  var encodedByteCount: Int { row.encodedByteCount(stamp) }
-
-  func encode(into filler: inout ByteFiller) { row.encode(stamp, into: &filler) }
+  func encode(into sink: inout some ByteSink) { row.encode(stamp, into: &sink) }
 
   init(
     _ stamp: Stamp, _ bytes: UnsafeRawBufferPointer, algorithm: BlobDigest.Algorithm
@@ -381,12 +378,10 @@ package struct MaskRow: Hashable, Sendable, TableValue {
   /// Whether the version still has copies and no record hides it any more.
   var isOrphaned: Bool { copyCount > 0 && maskerCount <= 0 }
 
-  var encodedByteCount: Int { 8 }
-
-  func encode(into filler: inout ByteFiller) {
+  func encode(into sink: inout some ByteSink) {
     // The rows of another machine may have any count.
-    filler.integer(UInt32(clamping: copyCount))
-    filler.integer(UInt32(clamping: maskerCount))
+    sink.integer(UInt32(clamping: copyCount))
+    sink.integer(UInt32(clamping: maskerCount))
   }
 
   init(copyCount: Int, maskerCount: Int) {
@@ -422,26 +417,20 @@ package struct NameRow: Hashable, Sendable, TableValue {
   private static let hasNumber: UInt8 = 2
   private static let hasChild: UInt8 = 4
 
-  private var counts: [UInt64] { [number, UInt64(versionCount), UInt64(maskCount)] }
-
-  var encodedByteCount: Int {
-    var count = 1
-    if number != 0 { count += counts.reduce(0) { $0 + Varint.byteCount($1) } }
-    if child != 0 { count += Varint.byteCount(child) }
-    if let current { count += Stamp.byteCount + current.encodedByteCount }
-    return count
-  }
-
-  func encode(into filler: inout ByteFiller) {
+  func encode(into sink: inout some ByteSink) {
     var flags: UInt8 = (current != nil ? Self.hasCurrent : 0) | (number != 0 ? Self.hasNumber : 0)
     flags |= child != 0 ? Self.hasChild : 0
-    filler.integer(flags)
-    if number != 0 { for count in counts { filler.varint(count) } }
-    if child != 0 { filler.varint(child) }
+    sink.integer(flags)
+    if number != 0 {
+      sink.varint(number)
+      sink.varint(versionCount)
+      sink.varint(maskCount)
+    }
+    if child != 0 { sink.varint(child) }
     guard let current else { return }
-    filler.integer(current.stamp.time)
-    filler.integer(current.stamp.writer)
-    current.encode(into: &filler)
+    sink.integer(current.stamp.time)
+    sink.integer(current.stamp.writer)
+    current.encode(into: &sink)
   }
 
   init(_ bytes: UnsafeRawBufferPointer, algorithm: BlobDigest.Algorithm) throws(BlobStorageError) {
@@ -462,5 +451,62 @@ package struct NameRow: Hashable, Sendable, TableValue {
     let time: UInt64 = try reader.integer()
     let stamp = Stamp(time: time, writer: try reader.integer())
     current = StampedVersion(stamp: stamp, row: try VersionRow(&reader, stamp, algorithm))
+  }
+}
+
+/// Encodes the keys of the catalog's rows, so that they sort in the order of what they identify.
+enum RowKey {
+  static func pack(_ name: PackName) -> (UInt64, UInt32) {
+    (name.writer.bigEndian, name.sequence.bigEndian)
+  }
+
+  // MARK: Names
+
+  /// LMDB keys have at most 511 bytes, and names up to 4,096. So a long name is cut into parts of this length, each
+  /// stored under the number of the part before. Only the last part is shorter, so walking parts in byte order walks
+  /// names in byte order.
+  static let namePartByteCount = 480
+
+  /// Calls `body` with the key of one part of a name: the byte count of the parent's number, the number in big-endian
+  /// order, and the part.
+  static func withName<T>(
+    _ parent: UInt64, _ key: [UInt8], _ part: Range<Int>,
+    _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    let numberByteCount = (71 - parent.leadingZeroBitCount) / 8
+    return try withUnsafeTemporaryAllocation(byteCount: 1 + numberByteCount + part.count, alignment: 8) {
+      (memory) throws(BlobStorageError) in
+      var filler = ByteFiller(memory)
+      filler.integer(UInt8(numberByteCount))
+      for index in 0..<numberByteCount {
+        filler.integer(UInt8(truncatingIfNeeded: parent >> (8 * UInt64(numberByteCount - 1 - index))))
+      }
+      key.withUnsafeBytes { filler.raw(UnsafeRawBufferPointer(rebasing: $0[part])) }
+      return try body(UnsafeRawBufferPointer(memory))
+    }
+  }
+
+  // MARK: Versions and chunks
+
+  /// Stores stamps inverted, so that the newest version comes first.
+  static func version(_ key: UInt64, _ stamp: Stamp) -> (UInt64, UInt64, UInt64) {
+    (key.bigEndian, (~stamp.time).bigEndian, (~stamp.writer).bigEndian)
+  }
+
+  static func numberAndStamp(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) -> (
+    UInt64, Stamp
+  ) {
+    guard bytes.count == 24 else {
+      throw BlobStorageError(.catalogDamaged, "The catalog has a version without a stamp.")
+    }
+    func field(_ offset: Int) -> UInt64 {
+      UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
+    }
+    return (field(0), Stamp(time: ~field(8), writer: ~field(16)))
+  }
+
+  /// The place of the record of a chunk with a base.
+  static func base(_ place: Place) -> (UInt32, UInt32) {
+    (place.pack.bigEndian, UInt32(place.offset).bigEndian)
   }
 }

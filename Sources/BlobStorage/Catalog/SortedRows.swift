@@ -10,11 +10,6 @@ package struct SortedRows {
     package let key: UnsafeRawBufferPointer
     /// Nil if the row was removed.
     package let value: UnsafeRawBufferPointer?
-
-    package init(key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?) {
-      self.key = key
-      self.value = value
-    }
   }
 
   /// A row and the beginning of its key, which decides most comparisons alone.
@@ -39,11 +34,8 @@ package struct SortedRows {
     return isFound ? blocks[block][index].row : nil
   }
 
-  /// Sets a row whose bytes outlive this collection.
-  package mutating func set(_ row: Row) { set(row.key, row.value) { $0 } }
-
   /// Sets a row whose value outlives this collection. Keeps a new key as the bytes that `kept` returns.
-  mutating func set(
+  package mutating func set(
     _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer?,
     keepingKey kept: (UnsafeRawBufferPointer) -> UnsafeRawBufferPointer
   ) {

@@ -150,17 +150,7 @@ extension WriteTransaction {
   /// wrong stamp must not use up the times of all later stamps.
   package func raiseClock(_ time: UInt64) throws(BlobStorageError) {
     if Stamp.isFarAhead(time, wallClock: database.clock.now()) { return }
-    try advanceClock(to: time)
-  }
-
-  /// Advances the clock to the time of a stamp that was taken from it.
-  package func advanceClock(to time: UInt64) throws(BlobStorageError) {
     if time > (try meta(.clock)) { try setMeta(.clock, time) }
-  }
-
-  /// Records that a process has died and may not have added its keys.
-  func setCacheLacksKeys() throws(BlobStorageError) {
-    if try cacheIndexState() == .complete { try setMeta(.cacheIndexed, CacheIndexState.lacksKeys.rawValue) }
   }
 
   package func bumpEpoch() throws(BlobStorageError) { _ = try increment(.epoch) }

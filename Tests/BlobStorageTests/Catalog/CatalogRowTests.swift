@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageCache
 import Foundation
+import Synchronization
 import Testing
 
 /// What the catalog says of a record once it was applied, one rule at a time.
@@ -127,6 +128,22 @@ struct CatalogRowTests {
       (transaction) throws(BlobStorageError) in _ = try transaction.nameRow(key)
     }
     #expect(isNameRefused)
+    // A part of a key that its own rest begins with, and so on.
+    let part = [UInt8](repeating: UInt8(ascii: "a"), count: 480)
+    try place.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.put(.names, joined([1, 7], part), [4, 7])
+    }
+    let isCircleRefused = try isRefused(.names, joined([0], part), [4, 7]) {
+      (transaction) throws(BlobStorageError) in
+      try transaction.forEachKey(prefix: [], after: nil) { (_, _) in true }
+    }
+    #expect(isCircleRefused)
+    // Pack, offset, lengths and the distance to a frame before the pack's beginning.
+    let chunk = joined(zeros(4), little(100), little(1 << 24 | 1 | 90 << 49), [0])
+    let isChunkRefused = try isRefused(.chunks, digestBytes, chunk) {
+      (transaction) throws(BlobStorageError) in _ = try transaction.chunkRow(digest)
+    }
+    #expect(isChunkRefused)
     for (depth, byteCount, chunkCount) in [(7, 1, 1), (1, -1, 1), (1, 1, .min)] as [(UInt8, Int64, Int64)] {
       let manifest = joined(zeros(16), [depth], little(byteCount), little(chunkCount))
       let isManifestRefused = try isRefused(.manifests, digestBytes, manifest) {
@@ -145,6 +162,19 @@ struct CatalogRowTests {
       try transaction.packRow(try transaction.addPack(pack))
     }
     #expect(read == pack)
+  }
+
+  @Test("nothing by an index whose rows are damaged, even in a catalog that was just rebuilt")
+  func forgedIndex() throws {
+    let temporary = try TemporaryFolder()
+    let rows = ForgedRows()
+    let catalog = try CatalogPlace.open(in: temporary, outerRowsSource: rows)
+    let row = try catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.nameRow(Array("k".utf8))
+    }
+    #expect(row == nil)
+    #expect(rows.isTrusted.withLock { !$0 })
+    catalog.close()
   }
 
   @Test("each manifest once, also if it is rebuilt meanwhile")
@@ -400,5 +430,41 @@ struct CatalogRowTests {
       return [first, try transaction.nextCacheTick()]
     }
     #expect(ticks == [70_001, 70_002])
+  }
+}
+
+/// An index in which each key has a version, and none that is current.
+private final class ForgedRows: OuterRows, OuterRowsSource, @unchecked Sendable {
+  // Unchecked: one test with one thread uses the memory.
+  private let memory = RowMemory()
+  let isTrusted = Mutex(true)
+
+  var root: [UInt8] { [1] }
+  var isDamaged: Bool { false }
+
+  func distrust() { isTrusted.withLock { $0 = false } }
+
+  func row(
+    _ table: Table, _ key: UnsafeRawBufferPointer
+  ) throws(BlobStorageError) -> (value: UnsafeRawBufferPointer, owner: AnyObject)? {
+    guard table == .names else { return nil }
+    let value = try bridge([2, 1, 1, 0]) { (bytes) throws(BlobStorageError) in memory.copy(bytes) }
+    return (value, self)
+  }
+
+  func walk(_ table: Table, from start: UnsafeRawBufferPointer) throws(BlobStorageError) -> any RowSteps {
+    NoSteps()
+  }
+
+  func adopt(into database: Database) throws(BlobStorageError) -> Set<PackName> {
+    guard isTrusted.withLock({ $0 }) else { return [] }
+    return try database.adopt(self) { (_) throws(BlobStorageError) in Set<PackName>() }
+  }
+
+  func open(_ root: [UInt8]) throws(BlobStorageError) -> any OuterRows { self }
+
+  private struct NoSteps: RowSteps {
+    var row: (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?)? { nil }
+    mutating func advance() {}
   }
 }

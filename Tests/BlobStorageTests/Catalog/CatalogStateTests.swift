@@ -165,6 +165,25 @@ struct CatalogStateTests {
     #expect(try Self.isKept(place, in: boot))
   }
 
+  /// Otherwise a store on a full disk could not be opened after a power cut, and no collection could free space.
+  @Test("has a catalog that cannot be used removed before its successor takes room")
+  func roomFirst() throws {
+    let place = try StorePlace()
+    try Self.filled(place, isKilled: true)
+    let folder = place.catalogFolder.path
+    let left = Mutex<[[String]]>([])
+    var environment = Self.boot("two")
+    environment.catalogFiles = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "createDirectory", path.lastComponent?.string.hasPrefix("g") == true else { return }
+      let names = (try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? ["unknown"]
+      left.withLock { $0.append(names.filter { name in name.hasPrefix("g") || name == "unknown" }) }
+    }
+    let engine = try place.engine(environment)
+    #expect(left.withLock { $0 } == [[]])
+    #expect(try engine.data("a", nil) == Data([1]))
+    try engine.close()
+  }
+
   @Test("has a closed catalog made anew that has a changed bit", arguments: ["one", "two"])
   func flipped(boot: String) throws {
     let place = try StorePlace()

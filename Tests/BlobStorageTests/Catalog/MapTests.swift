@@ -58,6 +58,7 @@ struct MapTests {
     #expect(opened.withLock { $0 } >= 2)
     #expect(try small.read { (transaction) throws(BlobStorageError) in try transaction.epoch() } == 1)
     small.close()
+    withExtendedLifetime(large) {}
   }
 
   #if os(Linux)
@@ -77,6 +78,7 @@ struct MapTests {
       }
       #expect(byteCounts.reduce(0, +) == 1 << 26)
       small.close()
+      withExtendedLifetime(large) {}
     }
   #endif
 
