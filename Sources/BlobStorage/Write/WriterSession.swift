@@ -168,7 +168,7 @@ package final class WriterSession: Sendable {
     // No thread waits for a pack while it holds locks that others need. If sealing has begun, the commit starts again
     // here.
     while true {
-      try settleFull()
+      try endLongPack()
       try publisher.admit(self)
       let publishes = catalog.hasTails
       // Looking up rows that lie elsewhere can fail. Then this commit must fail, and not later views.
@@ -413,6 +413,7 @@ package final class WriterSession: Sendable {
       throw error
     }
     addedCount.wrappingAdd(writer.byteCount - before, ordering: .relaxed)
+    if writer.byteCount >= 4 * packByteCountTarget.load(ordering: .relaxed) { locked { $0.isLong = true } }
     return Int(writer.byteCount - before)
   }
 
