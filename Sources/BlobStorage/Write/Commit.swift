@@ -141,8 +141,6 @@ extension WriterSession {
       throw cause ?? BlobStorageError(.io, "A pack could not be written.")
     }
 
-    var trustsCondemnedPacks: Bool { session.weaknesses.contains(.trustsCondemnedPacks) }
-
     /// Whether a record of this commit may refer to one at `place` (H1).
     package func canRefer(to place: Place) throws(BlobStorageError) -> Bool {
       try session.canRefer(to: place, transaction)
@@ -360,7 +358,7 @@ extension WriterSession.Commit {
   /// Whether this commit may refer to the chunk: it is found, trusted, and on the medium or earlier in the commit's own
   /// pack.
   func canShare(_ digest: BlobDigest, isLookedUp: Bool) throws(BlobStorageError) -> Bool {
-    if trustsCondemnedPacks { return try transaction.chunkRow(digest) != nil }
+    if session.weaknesses.contains(.trustsCondemnedPacks) { return try transaction.chunkRow(digest) != nil }
     guard let row = try transaction.chunkToShare(digest) else { return false }
     if try canRefer(to: row.place) {
       guard let base = row.base, let baseRow = try transaction.chunkRow(base) else { return true }
