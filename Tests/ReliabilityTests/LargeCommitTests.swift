@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageReports
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -33,6 +34,34 @@ struct LargeCommitTests {
     try after.session { engine in
       let keys = try engine.keys("", after: nil, limit: 10).map(\.key)
       #expect(keys == ["a"])
+    }
+  }
+
+  /// Fails if only commits end packs: what failed puts have appended stays in the pack.
+  @Test("is not needed to end a pack to which only puts append that fail")
+  func failedPuts() throws {
+    let lab = try Lab()
+    let engine = try lab.open()
+    for number in 0..<6 {
+      let data = noise(UInt64(number), 1_200_000)
+      let isRead = Mutex(false)
+      let error = #expect(throws: BlobStorageError.self) {
+        try engine.put(
+          "k",
+          .stream({
+            if isRead.withLock({ $0.exchange(true) }) { throw Broken("the source") }
+            return data
+          }), PutOptions())
+      }
+      #expect(error?.code == .sourceFailed)
+    }
+    _ = try engine.put("k", .data(noise(9, 100)), PutOptions())
+    let rows = try engine.catalog.packRows().map(\.row)
+    #expect(rows.count > 2 && rows.allSatisfy { $0.appliedByteCount < 3 << 20 }, "\(rows)")
+    try engine.close()
+    try lab.session { engine in
+      let data = try engine.data("k", nil)
+      #expect(data == noise(9, 100))
     }
   }
 

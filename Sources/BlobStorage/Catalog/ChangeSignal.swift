@@ -2,14 +2,9 @@ import Synchronization
 
 /// Wakes tasks that wait for commits of this process.
 package final class ChangeSignal: Sendable {
-  private enum Wait {
-    case begun
-    case suspended(CheckedContinuation<Void, Never>)
-    case woken
-  }
-
   private struct State {
-    var waits: [UInt64: Wait] = [:]
+    /// The streams of waiting tasks. A task wakes when its stream ends.
+    var waits: [UInt64: AsyncStream<Void>.Continuation] = [:]
     var nextID: UInt64 = 0
   }
 
@@ -24,55 +19,25 @@ package final class ChangeSignal: Sendable {
   func send() {
     commits.add(1, ordering: .sequentiallyConsistent)
     guard waitCount.load(ordering: .sequentiallyConsistent) > 0 else { return }
-    let suspended = state.withLock { state in
-      var suspended: [CheckedContinuation<Void, Never>] = []
-      for (id, wait) in state.waits {
-        if case .suspended(let continuation) = wait { suspended.append(continuation) }
-        state.waits[id] = .woken
-      }
-      return suspended
-    }
-    for continuation in suspended { continuation.resume() }
+    for wait in state.withLock({ Array($0.waits.values) }) { wait.finish() }
   }
 
   /// Waits for a commit after the first `count`, for the end of `limit`, or for the task to be cancelled.
   package func wait(after count: UInt64, atMost limit: Duration) async {
+    let (stream, wait) = AsyncStream<Void>.makeStream()
     let id = state.withLock { state in
       state.nextID += 1
-      state.waits[state.nextID] = .begun
+      state.waits[state.nextID] = wait
       return state.nextID
     }
     waitCount.add(1, ordering: .sequentiallyConsistent)
     let timer = Task {
-      do { try await Task.sleep(for: limit) } catch { return }
-      self.wake(id)
+      do { try await Task.sleep(for: limit) } catch {}
+      wait.finish()
     }
-    if self.count == count {
-      await withTaskCancellationHandler {
-        await withCheckedContinuation { continuation in
-          let isSuspended = state.withLock { state in
-            guard case .begun = state.waits[id] else { return false }
-            state.waits[id] = .suspended(continuation)
-            return true
-          }
-          if !isSuspended { continuation.resume() }
-        }
-      } onCancel: {
-        wake(id)
-      }
-    }
+    if self.count == count { for await _ in stream {} }
     timer.cancel()
     waitCount.subtract(1, ordering: .sequentiallyConsistent)
     state.withLock { _ = $0.waits.removeValue(forKey: id) }
-  }
-
-  private func wake(_ id: UInt64) {
-    let suspended = state.withLock { state -> CheckedContinuation<Void, Never>? in
-      guard let wait = state.waits[id] else { return nil }
-      state.waits[id] = .woken
-      if case .suspended(let continuation) = wait { return continuation }
-      return nil
-    }
-    suspended?.resume()
   }
 }

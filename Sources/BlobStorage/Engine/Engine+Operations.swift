@@ -184,16 +184,17 @@ extension Engine {
     try checkOpen()
     let bytes = try Self.keyBytes(key)
     return try catalog.read { (transaction) throws(BlobStorageError) -> BlobVersion? in
-      guard let name = try transaction.nameRow(bytes) else { return nil }
-      if let id {
-        return try transaction.versionRow(of: name, id.stamp).map {
-          BlobVersion(key: key, stamp: id.stamp, row: $0)
-        }
-      }
-      return name.current.map {
-        BlobVersion(key: key, stamp: $0.stamp, row: $0.row)
-      }
+      try Self.found(id, of: bytes, transaction).map { BlobVersion(key: key, stamp: $0.stamp, row: $0.row) }
     }
+  }
+
+  /// The version of that ID, or the current one.
+  private static func found(
+    _ id: BlobVersion.ID?, of key: [UInt8], _ transaction: ReadTransaction
+  ) throws(BlobStorageError) -> StampedVersion? {
+    guard let name = try transaction.nameRow(key) else { return nil }
+    guard let id else { return name.current }
+    return try transaction.versionRow(of: name, id.stamp).map { StampedVersion(stamp: id.stamp, row: $0) }
   }
 
   package func versions(_ key: String) throws(BlobStorageError) -> [BlobVersion] {
@@ -391,7 +392,7 @@ extension Engine {
     try check(options.condition, on: to)
     return try commitVersions(on: [from, to], options.durability) {
       (commit, found) throws(BlobStorageError) -> PutResult? in
-      guard let row = try Self.row(id, of: from, commit.transaction),
+      guard let row = try Self.found(id, of: from, commit.transaction)?.row,
         try found.mayReferTo([row], commit)
       else { return nil }
       var ref = RefOptions(options)
@@ -403,22 +404,13 @@ extension Engine {
     }
   }
 
-  /// The version of that ID, or the current one.
-  private static func row(
-    _ id: BlobVersion.ID?, of key: [UInt8], _ transaction: ReadTransaction
-  ) throws(BlobStorageError) -> VersionRow? {
-    guard let name = try transaction.nameRow(key) else { return nil }
-    if let id { return try transaction.versionRow(of: name, id.stamp) }
-    return name.current?.row
-  }
-
   /// Puts the content and the metadata of a version like any others: what lies in condemned or cut packs is stored
   /// again.
   private func putAgain(
     _ id: BlobVersion.ID?, of from: [UInt8], as to: [UInt8], _ options: PutOptions
   ) throws(BlobStorageError) -> PutResult? {
     let row = try catalog.read { (transaction) throws(BlobStorageError) -> VersionRow? in
-      try Self.row(id, of: from, transaction)
+      try Self.found(id, of: from, transaction)?.row
     }
     guard let row else { return nil }
     guard let blob = try openBlob(row.digest) else { throw Self.missing(row.digest) }

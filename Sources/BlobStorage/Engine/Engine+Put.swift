@@ -180,13 +180,15 @@ extension Engine {
   ) throws(BlobStorageError) -> BlobHold {
     try checkOpen()
     try checkHolds(name)
-    let (file, held) = (HoldFile(folder), PendingHold())
+    let file = HoldFile(folder)
+    // The hold, and whether this put has made it.
+    let held = Mutex<(hold: BlobHold?, isNew: Bool)>((nil, false))
     var options = options
     options.durability = .durable
     options.condition = .always
     options.heldPut = HeldPut(name: name) { [self] (digest, byteCount) throws(BlobStorageError) in
       // The commit may be tried more than once.
-      if held.hold?.digest == digest { return }
+      if held.withLock({ $0.hold })?.digest == digest { return }
       let new = BlobHold(
         name: name, digest: digest, byteCount: byteCount,
         created: Date(timeIntervalSince1970: Double(clock.now()) / 1_000))
@@ -195,11 +197,11 @@ extension Engine {
           let known = holds[index]
           // A hold of a missing blob was left by a dead process.
           if known.digest != digest, try contains(known.digest) { throw Self.isHeld(known) }
-          if known.digest == digest { return held.set(known, isNew: false) }
+          if known.digest == digest { return held.withLock { $0 = (known, false) } }
           holds.remove(at: index)
         }
         // Set before the write, because a write that fails may still have happened.
-        held.set(new, isNew: true)
+        held.withLock { $0 = (new, true) }
         holds.append(new)
       }
     }
@@ -213,7 +215,7 @@ extension Engine {
         }
       }
     } catch {
-      if let new = held.newHold {
+      if let new = held.withLock({ $0.isNew ? $0.hold : nil }) {
         do throws(BlobStorageError) {
           try folder.withReserve { () throws(BlobStorageError) in
             try file.change { (holds) in
@@ -226,7 +228,7 @@ extension Engine {
       }
       throw error
     }
-    guard let hold = held.hold else {
+    guard let hold = held.withLock({ $0.hold }) else {
       throw BlobStorageError(.io, "The blob was stored and not held: put it again.")
     }
     return hold
@@ -297,15 +299,4 @@ extension Engine {
       return part
     }
   }
-}
-
-/// The hold that a put without a key has made or found.
-private final class PendingHold: Sendable {
-  private let state = Mutex<(hold: BlobHold?, isNew: Bool)>((nil, false))
-
-  var hold: BlobHold? { state.withLock { $0.hold } }
-  /// The hold, if this put has made it; else nil.
-  var newHold: BlobHold? { state.withLock { $0.isNew ? $0.hold : nil } }
-
-  func set(_ hold: BlobHold, isNew: Bool) { state.withLock { $0 = (hold, isNew) } }
 }

@@ -141,8 +141,6 @@ extension WriterSession {
       throw cause ?? BlobStorageError(.io, "A pack could not be written.")
     }
 
-    var trustsCondemnedPacks: Bool { session.weaknesses.contains(.trustsCondemnedPacks) }
-
     /// Whether a record of this commit may refer to one at `place` (H1).
     package func canRefer(to place: Place) throws(BlobStorageError) -> Bool {
       try session.canRefer(to: place, transaction)
@@ -205,8 +203,8 @@ extension WriterSession.Commit {
     return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)
   }
 
-  /// The hold that keeps the key's versions from being dropped; nil if there is none. A commit that changes a hold takes
-  /// all stripes, so none comes between the view and the end of this commit.
+  /// The hold that protects the key's versions; nil if there is none. A commit that changes a hold takes all stripes, so
+  /// none comes between the view and the end of this commit.
   mutating func hold(on key: [UInt8]) throws(BlobStorageError) -> KeyHold? {
     let known: [KeyHold]
     if let holds { known = holds } else { known = try transaction.keyHolds() }
@@ -360,7 +358,7 @@ extension WriterSession.Commit {
   /// Whether this commit may refer to the chunk: it is found, trusted, and on the medium or earlier in the commit's own
   /// pack.
   func canShare(_ digest: BlobDigest, isLookedUp: Bool) throws(BlobStorageError) -> Bool {
-    if trustsCondemnedPacks { return try transaction.chunkRow(digest) != nil }
+    if session.weaknesses.contains(.trustsCondemnedPacks) { return try transaction.chunkRow(digest) != nil }
     guard let row = try transaction.chunkToShare(digest) else { return false }
     if try canRefer(to: row.place) {
       guard let base = row.base, let baseRow = try transaction.chunkRow(base) else { return true }

@@ -32,10 +32,10 @@ package struct Cutter {
   private var carried: [UInt8] = []
   /// Whether all has been read: there is no other batch.
   private var isAtEnd = false
-  private var isFirst = true
   /// Where the next batch begins.
   private var start: Int64 = 0
-  private var hint = CompressibilityHint.unknown
+  /// Nil before the first batch, whose beginning determines it.
+  private var hint: CompressibilityHint?
   private let carriedCountMax: Int
   private let pool = BatchMemory.Pool()
 
@@ -61,10 +61,7 @@ package struct Cutter {
       return carriedCount + (try read(UnsafeMutableRawBufferPointer(rebasing: buffer[carriedCount...])))
     }
     isAtEnd = bytes.count < capacity
-    if isFirst {
-      hint = CompressibilityHint(beginning: bytes.span.bytes)
-      isFirst = false
-    }
+    if hint == nil { hint = CompressibilityHint(beginning: bytes.span.bytes) }
     let chunks = bytes.withUnsafeBytes { chunker.chunks(in: $0, isAtEnd: isAtEnd) }
     let end = chunks.last?.upperBound ?? 0
     if !isAtEnd {
@@ -75,7 +72,8 @@ package struct Cutter {
     if chunks.isEmpty { return nil }
     defer { start += Int64(end) }
     return Batch(
-      BatchMemory(bytes, pool), chunks: chunks, hint: hint, start: start, isWhole: start == 0 && isAtEnd)
+      BatchMemory(bytes, pool), chunks: chunks, hint: hint ?? .unknown, start: start,
+      isWhole: start == 0 && isAtEnd)
   }
 }
 

@@ -9,14 +9,10 @@ struct ManifestBuilder {
 
   private(set) var entries: [ChunkEntry] = []
   private(set) var lists: [ListEntry]?
-  private(set) var chunkCount: Int64 = 0
 
-  var isEmpty: Bool { chunkCount == 0 }
+  var isEmpty: Bool { entries.isEmpty && lists == nil }
 
-  mutating func append(_ entry: ChunkEntry) {
-    entries.append(entry)
-    chunkCount += 1
-  }
+  mutating func append(_ entry: ChunkEntry) { entries.append(entry) }
 
   /// Removes and returns a full list of entries, if there is one.
   mutating func removeFullList() -> List? {

@@ -67,8 +67,8 @@ struct OpenPacks: ~Copyable {
     return sealable
   }
 
-  /// Removes a pack and its pending records. Those that the system has may be recovered and collected at any time, so no
-  /// commit may count on them.
+  /// Removes a pack and its pending records. Those that the system has may be recovered and collected at any time, so
+  /// no commit may count on them.
   mutating func remove(_ lost: PackWriter) {
     let count = pending.count
     pending.removeAll { $0.header.name == lost.name }

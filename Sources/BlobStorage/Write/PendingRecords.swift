@@ -24,8 +24,8 @@ package struct PendingRecords: Sendable {
     }
   }
 
-  /// Whether a chunk is pending without a base. Any commit may count on such a chunk. Only the put that has appended one
-  /// with a base is sure that the base is still there.
+  /// Whether a chunk is pending without a base. Any commit may count on such a chunk. Only the put that has appended
+  /// one with a base is sure that the base is still there.
   func containsChunk(_ digest: BlobDigest) -> Bool {
     if let base = chunks[digest] { base == nil } else { false }
   }

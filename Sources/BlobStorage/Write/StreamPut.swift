@@ -165,6 +165,7 @@ package struct StreamPut {
     let put = try leases.beginPut(from: writer.currentSequence)
     defer { leases.endPut(put) }
     try writer.join()
+    try writer.endLongPack()
     let lossCount = writer.lossCount
     let previous = try planner.previousVersion(of: key)
     let intake = Intake(planner, writer)

@@ -358,6 +358,13 @@ extension WriterSession {
 
 /// Seals packs.
 extension WriterSession {
+  /// Ends full packs. Also ends a pack that only puts have made long that failed: they committed nothing, and what they
+  /// appended stays in the pack.
+  func endLongPack() throws(BlobStorageError) {
+    if locked({ $0.isLong }) { sealWhenSettled { _ in true } }
+    try settleFull()
+  }
+
   /// Applies the pending records of full packs and seals them.
   ///
   /// Threads may append to a pack after a commit's transaction and before the commit ends. If the pack is full at that

@@ -39,6 +39,8 @@ package final class WriterSession: Sendable {
   /// The most zeros written ahead when small commits without a sync follow each other. They should stay in the
   /// processor's cache until they are overwritten.
   private static let shortFillByteCount = 256 << 10
+  /// No shorter pack counts as long.
+  private static let longPackByteCountMin: Int64 = 1 << 20
   let appendLock = IOLock(OpenPacks())
   private let state = Mutex(WriterState())
   let addedCount = Atomic<Int64>(0)
@@ -168,7 +170,7 @@ package final class WriterSession: Sendable {
     // No thread waits for a pack while it holds locks that others need. If sealing has begun, the commit starts again
     // here.
     while true {
-      try settleFull()
+      try endLongPack()
       try publisher.admit(self)
       let publishes = catalog.hasTails
       // Looking up rows that lie elsewhere can fail. Then this commit must fail, and not later views.
@@ -413,6 +415,11 @@ package final class WriterSession: Sendable {
       throw error
     }
     addedCount.wrappingAdd(writer.byteCount - before, ordering: .relaxed)
+    if packs.packByteCountTarget == nil,
+      writer.byteCount >= max(4 * packByteCountTarget.load(ordering: .relaxed), Self.longPackByteCountMin)
+    {
+      locked { $0.isLong = true }
+    }
     return Int(writer.byteCount - before)
   }
 

@@ -23,6 +23,8 @@ struct WriterState: Sendable {
   }
 
   private(set) var current: Current?
+  /// Whether the current pack is so long that it ends before the next commit.
+  var isLong = false
   /// Full packs that are not being sealed yet.
   private(set) var full: [PackName] = []
   var nextSequence: UInt32 = 1
@@ -72,6 +74,7 @@ struct WriterState: Sendable {
 
   /// Updates the list of open packs. The caller holds the append lock.
   mutating func update(from packs: borrowing OpenPacks) {
+    if current?.name != packs.writer?.name { isLong = false }
     current = packs.writer.map {
       Current(name: $0.name, file: $0.file, writtenByteCount: $0.writtenByteCount)
     }
