@@ -41,6 +41,8 @@ package final class OtherCopies: Sendable {
   private let members = Mutex<Members?>(nil)
   /// Damaged packs whose copies are remembered.
   private static let packCountMax = 4
+  /// Copies of one record that are remembered. A hostile pack can have millions.
+  private static let copyCountMax = 1_000
   /// Records of a damaged pack that are looked for at once, and members that are remembered before and behind one.
   private let soughtCountMax: Int
   private let memberCountMax: Int
@@ -179,7 +181,9 @@ package final class OtherCopies: Sendable {
     for name in names {
       try CancellationFlag.check()
       try scan(name) { (record, ordinal) in
-        guard let identity = Self.identity(record), sought.contains(identity) else { return }
+        guard let identity = Self.identity(record), sought.contains(identity),
+          copies[identity]?.count ?? 0 < Self.copyCountMax
+        else { return }
         copies[identity, default: []].append(Copy(pack: name, record: record, ordinal: ordinal))
       }
     }
