@@ -86,11 +86,10 @@ package final class Collector {
       return report
     }
     try engine.catalog.clearDeadReaders()
-    if scope != nil {
-      try engine.folder.withReserve { () throws(BlobStorageError) in try removal.finishLast(self) }
-    } else if !options.isDryRun {
+    if !options.isDryRun {
       try engine.folder.withReserve { () throws(BlobStorageError) in
         try removal.finishLast(self)
+        if scope != nil { return }
         try engine.recoverDeadWriters()
         if let count = options.archivedVersionLimit {
           // Checked first, so that a refused call has dropped nothing.
