@@ -97,9 +97,7 @@ struct Repairer {
       }
     }
     // Some missing packs were never read here.
-    for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
-      findings.append(.missing(name))
-    }
+    findings += missing.subtracting(rows.lazy.map(\.row.name)).sorted().map(Verifier.Finding.missing)
     if !report.setAside.isEmpty { try engine.catalog.rebuild(because: nil) }
     if let busy {
       throw BlobStorageError(
