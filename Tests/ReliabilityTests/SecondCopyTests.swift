@@ -98,8 +98,7 @@ struct SecondCopyTests {
       let few = ChunkSource(
         catalog: engine.catalog, packs: engine.packs, codecs: engine.codecs,
         cache: ChunkCache(byteCountMax: 0),
-        otherCopies: OtherCopies(
-          catalog: engine.catalog, packs: engine.packs, soughtCountMax: 20, memberCountMax: 20),
+        otherCopies: OtherCopies(catalog: engine.catalog, packs: engine.packs, soughtCountMax: 20),
         extender: engine.sharing)
       lab.disk.beforeCalls { call in
         if call.kind == .open, call.detail.contains(file) { openCount.withLock { $0 += 1 } }

@@ -361,8 +361,7 @@ extension Collector {
     var all: [Candidate] = []
     for (number, row) in rows {
       try CancellationFlag.check()
-      let content = try unlessObstacle(
-        try packContent(number, row, checksCopies: true))
+      let content = try unlessObstacle(try packContent(number, row, checksCopies: true))
       guard let content else { continue }
       if content.damagedCopy == nil {
         all.append(Candidate(number: number, row: row, content: content))

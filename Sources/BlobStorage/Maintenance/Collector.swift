@@ -86,11 +86,10 @@ package final class Collector {
       return report
     }
     try engine.catalog.clearDeadReaders()
-    if scope != nil {
-      try engine.folder.withReserve { () throws(BlobStorageError) in try removal.finishLast(self) }
-    } else if !options.isDryRun {
+    if !options.isDryRun {
       try engine.folder.withReserve { () throws(BlobStorageError) in
         try removal.finishLast(self)
+        if scope != nil { return }
         try engine.recoverDeadWriters()
         if let count = options.archivedVersionLimit {
           // Checked first, so that a refused call has dropped nothing.
@@ -193,17 +192,17 @@ package final class Collector {
   func rebase() throws(BlobStorageError) {
     guard marker.unreadable.isEmpty else { return }
     progress(WorkProgress(phase: "rebasing"))
-    var rebasing = Rebasing(engine, isDryRun: options.isDryRun)
     var marks = marker.marks
-    do throws(BlobStorageError) { try rebasing.run(&marks) } catch {
+    do throws(BlobStorageError) {
+      let added = try Rebasing(engine: engine, isDryRun: options.isDryRun).run(&marks)
+      marker.marks = marks
+      report.reencodedChunkCount = added.chunkCount
+      gainedByteCount -= added.byteCount
+    } catch {
       // Rebasing only saves space later: packs that need no room can still go.
       guard error.code == .noSpace else { throw error }
       engine.logger.warning("There is no room to store chunks without their bases.")
-      return
     }
-    marker.marks = marks
-    report.reencodedChunkCount = rebasing.reencodedChunkCount
-    gainedByteCount -= rebasing.addedByteCount
   }
 
   /// Adds obstacles to the report. Nothing is removed then: what cannot be read might need anything (H11).
@@ -262,8 +261,7 @@ package final class Collector {
         scope != nil || row.isPoisoned || condemned.contains(row.name)
         || (merges && row.recordsByteCount < Self.smallPackByteCount)
       guard goes || isWorthwhile(row.recordsByteCount, kept: marker.marks.liveByteCount(number)),
-        let content = try unlessObstacle(
-          try packContent(number, row)),
+        let content = try unlessObstacle(try packContent(number, row)),
         goes || isWorthwhile(content.recordsByteCount, kept: content.keptByteCount)
       else { continue }
       candidates.append(Candidate(number: number, row: row, content: content))
@@ -282,8 +280,7 @@ package final class Collector {
     var left = candidates
     for index in left.indices where left[index].content.keptCount > 0 {
       let (number, row) = (left[index].number, left[index].row)
-      let content = try unlessObstacle(
-        try packContent(number, row, gone: gone))
+      let content = try unlessObstacle(try packContent(number, row, gone: gone))
       if let content { left[index].content = content }
     }
     return left

@@ -129,7 +129,8 @@ struct Compaction: ~Copyable {
     (waiting, waitingByteCount) = ([], 0)
     for (group, parts) in done {
       guard let parts else {
-        for record in group.records { try copyAsItIs(record) }
+        // In the order of the pack, so that frames stay whole: a chunk may follow its base into the middle of one.
+        for record in group.records.sorted(by: { $0.offset < $1.offset }) { try copyAsItIs(record) }
         continue
       }
       savedByteCount += Int64(group.byteCount)

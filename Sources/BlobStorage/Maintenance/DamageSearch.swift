@@ -22,11 +22,11 @@ struct DamageSearch {
 
   init(_ engine: Engine) { self.engine = engine }
 
-  /// Calls `body` with every hold, as ``forEachVersion(_:isInteresting:)`` does with versions. Skips holds whose blobs
-  /// were never stored, because a process died first.
-  private func forEachHold(
+  /// Calls `body` with every hold and version, and with the digests that it needs and that are missing, unreadable, or
+  /// interesting according to `isInteresting`. Skips holds whose blobs were never stored, because a process died first.
+  func forEachVersion(
     _ body: (_ owner: Owner, _ digest: BlobDigest, _ needs: [Need]) throws(BlobStorageError) -> Void,
-    _ isInteresting: (BlobDigest) -> Bool
+    isInteresting: (BlobDigest) -> Bool
   ) throws(BlobStorageError) {
     for hold in try HoldFile(engine.folder).read() {
       let isStored = try engine.catalog.read { (transaction) throws(BlobStorageError) in
@@ -36,15 +36,6 @@ struct DamageSearch {
       try body(
         Owner(name: "hold " + hold.name), hold.digest, try needs(of: hold.digest, isInteresting))
     }
-  }
-
-  /// Calls `body` with every hold and version, and with the digests that it needs and that are missing, unreadable, or
-  /// interesting according to `isInteresting`.
-  func forEachVersion(
-    _ body: (_ owner: Owner, _ digest: BlobDigest, _ needs: [Need]) throws(BlobStorageError) -> Void,
-    isInteresting: (BlobDigest) -> Bool
-  ) throws(BlobStorageError) {
-    try forEachHold(body, isInteresting)
     // Versions may share a blob: the results for recent blobs are kept.
     var known: [BlobDigest: [Need]] = [:]
     for prefix in [InternalKey.prefix, []] {

@@ -55,7 +55,7 @@ package struct Marker {
     for prefix in [[], InternalKey.prefix] {
       var pages = KeyPages(blobs.catalog, prefix: prefix, countMax: Self.pageCount)
       while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
-        var versions: [Version] = []
+        var versions: [VersionRow] = []
         var countMax = archivedCountMax
         if InternalKey.isInternal(key) { countMax = nil }
         if countMax != nil, try transaction.hold(on: key, among: holds) != nil { countMax = nil }
@@ -63,7 +63,7 @@ package struct Marker {
         try transaction.forEachVersion(of: name) { version in
           archivedCount += 1
           if let countMax, archivedCount > countMax { return false }
-          if !isLeftOut(key, version.stamp) { versions.append(Version(version.row)) }
+          if !isLeftOut(key, version.stamp) { versions.append(version.row) }
           return true
         }
         return ((InternalKey.isInternal(key), versions), versions.count)
@@ -74,8 +74,7 @@ package struct Marker {
             for version in versions { count(version, isInternal: isInternal) }
           }
         }
-        let versions = page.flatMap { $0.1 }
-        try markBlobs(versions.map(\.blob))
+        try markBlobs(page.flatMap { $0.1.map(\.digest) })
         progress(keyCount)
       }
     }
@@ -94,22 +93,7 @@ package struct Marker {
     try markBlobs(stored)
   }
 
-  /// The part of a version that is kept until its page is read.
-  private struct Version {
-    let blob: BlobDigest
-    let byteCount: Int64
-    let place: Place
-    let recordByteCount: Int
-
-    init(_ row: VersionRow) {
-      blob = row.digest
-      byteCount = row.byteCount
-      place = row.place
-      recordByteCount = row.recordByteCount
-    }
-  }
-
-  private mutating func count(_ version: Version, isInternal: Bool) {
+  private mutating func count(_ version: VersionRow, isInternal: Bool) {
     if !isInternal {
       versionCount += 1
       // Refs may claim any length, hostile ones too.

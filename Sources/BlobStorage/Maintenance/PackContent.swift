@@ -23,7 +23,7 @@ struct PackContent: Sendable {
   /// Why the other copy of a live record cannot be read. Removing the pack could remove the only good copy.
   private(set) var damagedCopy: BlobStorageError?
   /// Live chunks and manifests of the current group that the catalog has in another pack.
-  private var staying: [(digest: BlobDigest, isManifest: Bool)] = []
+  private var staying: [PackRecord.Content] = []
   private let weaknesses: Weaknesses
 
   /// Records that are looked up together, at most.
@@ -78,16 +78,16 @@ struct PackContent: Sendable {
 
   /// The first error in reading these copies; nil if all can be read.
   private static func damage(
-    of copies: [(digest: BlobDigest, isManifest: Bool)], _ blobs: BlobSource
+    of copies: [PackRecord.Content], _ blobs: BlobSource
   ) throws(BlobStorageError) -> BlobStorageError? {
     var frame: ChunkSource.FramePlace?
-    for (digest, isManifest) in copies {
+    for copy in copies {
       try CancellationFlag.check()
       do throws(BlobStorageError) {
-        if isManifest {
-          try blobs.checkKnownCopy(digest)
-        } else {
-          frame = try blobs.chunks.checkKnownCopy(digest, after: frame)
+        switch copy {
+        case .chunk(let chunk): frame = try blobs.chunks.checkKnownCopy(chunk.digest, after: frame)
+        case .manifest(let manifest): try blobs.checkKnownCopy(manifest.digest)
+        case .ref, .drop, .skipped: break
         }
       } catch {
         guard error.code == .corrupted else { throw error }
@@ -152,20 +152,15 @@ struct PackContent: Sendable {
     _ going: [HiddenCopies]
   ) throws(BlobStorageError) -> Kept? {
     switch record.content {
-    case .chunk(let chunk):
-      let row = try transaction.chunkRow(chunk.digest)
-      guard row?.place == place, marks.contains(place) else {
-        deletedChunkCount += 1
-        if let row, row.place != place, marks.contains(row.place) { staying.append((chunk.digest, false)) }
+    case .chunk, .manifest:
+      let known = try transaction.place(of: record.content)
+      guard known == place, marks.contains(place) else {
+        if record.chunk != nil { deletedChunkCount += 1 }
+        if let known, known != place, marks.contains(known) { staying.append(record.content) }
         return nil
       }
-      if try transaction.versionCount(of: chunk.digest) > 0 { keptBlobs.insert(place) }
-      return keep(.copy(record), record.byteCount)
-    case .manifest(let manifest):
-      let row = try transaction.manifestRow(manifest.digest)
-      guard row?.place == place, marks.contains(place) else {
-        if let row, row.place != place, marks.contains(row.place) { staying.append((manifest.digest, true)) }
-        return nil
+      if let chunk = record.chunk, try transaction.versionCount(of: chunk.digest) > 0 {
+        keptBlobs.insert(place)
       }
       return keep(.copy(record), record.byteCount)
     case .ref(var ref):

@@ -120,7 +120,10 @@ struct PackVerifier {
       return
     }
     var remaining = records[...]
-    let check = try RecordCheck(file, row.name, blobs, keepsDamagedPacks: sharing.keepsDamagedPacks)
+    let check = RecordCheck(
+      file: file, pack: row.name, blobs: blobs, keepsDamagedPacks: sharing.keepsDamagedPacks,
+      hasSuspects: try blobs.catalog.read { (view) throws(BlobStorageError) in try view.hasSuspects() },
+      reader: RecordReader(file, row.name, blobs.chunks))
     try blobs.work.orderedMap(
       inFlightMax: blobs.work.width * 2 + 1,
       next: { () throws(BlobStorageError) -> [PackRecord]? in
@@ -156,26 +159,13 @@ struct PackVerifier {
 private struct RecordCheck {
   private(set) var outcome = PackVerifier.Outcome()
   private(set) var whole: [PackRecord] = []
-  private let file: any File
-  private let pack: PackName
-  private let chunks: ChunkSource
-  private let blobs: BlobSource
-  private let keepsDamagedPacks: Bool
+  let file: any File
+  let pack: PackName
+  let blobs: BlobSource
+  let keepsDamagedPacks: Bool
   /// Whether reads have found damage that may have ended.
-  private let hasSuspects: Bool
-  private var reader: RecordReader
-
-  init(_ file: any File, _ pack: PackName, _ blobs: BlobSource, keepsDamagedPacks: Bool)
-    throws(BlobStorageError)
-  {
-    hasSuspects = try blobs.catalog.read { (view) throws(BlobStorageError) in try view.hasSuspects() }
-    self.file = file
-    self.pack = pack
-    chunks = blobs.chunks
-    self.blobs = blobs
-    self.keepsDamagedPacks = keepsDamagedPacks
-    reader = RecordReader(file, pack, blobs.chunks)
-  }
+  let hasSuspects: Bool
+  var reader: RecordReader
 
   mutating func run(_ record: PackRecord) throws(BlobStorageError) {
     outcome.recordsByteCount += Int64(record.byteCount)
@@ -185,7 +175,7 @@ private struct RecordCheck {
       if let chunk = record.chunk {
         outcome.chunkCount += 1
         outcome.byteCount += Int64(chunk.plainByteCount)
-        if hasSuspects { chunks.clearSuspect(chunk.digest, in: pack, offset: record.offset) }
+        if hasSuspects { blobs.chunks.clearSuspect(chunk.digest, in: pack, offset: record.offset) }
       }
       whole.append(record)
     } catch {
@@ -221,7 +211,7 @@ private struct RecordCheck {
   /// If a chunk cannot, the read marks it in the catalog. Then gc removes nothing, and the next put heals it.
   private func hasOtherCopy(_ record: PackRecord, _ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     switch record.content {
-    case .chunk: return try chunks.hasOtherCopy(digest)
+    case .chunk: return try blobs.chunks.hasOtherCopy(digest)
     case .manifest: return try unlessCorrupted(try blobs.layout(digest) != nil) ?? false
     case .ref, .drop, .skipped: return false
     }
@@ -249,7 +239,7 @@ private struct RecordCheck {
         throw BlobStorageError(.corrupted, "the record differs from its entry in the footer")
       }
       guard let chunk = record.chunk, record.member == nil else { return }
-      _ = try chunks.decoded(payload.bytes, chunk, base: try base(of: chunk))
+      _ = try blobs.chunks.decoded(payload.bytes, chunk, base: try base(of: chunk))
     }
   }
 
@@ -268,7 +258,7 @@ private struct RecordCheck {
 
   private func base(of chunk: ChunkRecord) throws(BlobStorageError) -> [UInt8]? {
     guard let digest = chunk.base else { return nil }
-    do throws(BlobStorageError) { return try chunks.bytes(digest, keeps: true) } catch {
+    do throws(BlobStorageError) { return try blobs.chunks.bytes(digest, keeps: true) } catch {
       throw BlobStorageError(.corrupted, "its base is damaged or missing: \(error.message)", digest: digest)
     }
   }

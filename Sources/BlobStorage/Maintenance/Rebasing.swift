@@ -18,23 +18,15 @@ struct Rebasing {
     }
   }
 
-  private(set) var reencodedChunkCount = 0
-  /// Bytes of the records that were added.
-  private(set) var addedByteCount: Int64 = 0
-
-  private let engine: Engine
-  private let isDryRun: Bool
-
-  init(_ engine: Engine, isDryRun: Bool) {
-    self.engine = engine
-    self.isDryRun = isDryRun
-  }
+  let engine: Engine
+  let isDryRun: Bool
 
   /// - Parameter marks: changed as if the chunks already had their new places.
-  mutating func run(_ marks: inout Marks) throws(BlobStorageError) {
-    guard marks.baseCount > 0 else { return }
-    let groups = try plan(marks)
-    guard !groups.isEmpty else { return }
+  /// - Returns: the chunks that were stored again, and the bytes of their records.
+  func run(_ marks: inout Marks) throws(BlobStorageError) -> (chunkCount: Int, byteCount: Int64) {
+    var (chunkCount, byteCount) = (0, Int64(0))
+    let groups = try marks.baseCount > 0 ? plan(marks) : []
+    guard !groups.isEmpty else { return (0, 0) }
     let session = engine.newSession()
     groups: for group in groups {
       for (digest, row) in group.dependants {
@@ -42,8 +34,8 @@ struct Rebasing {
         // An unreadable chunk keeps its base; verify reports it.
         guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue groups }
         let chunk = try engine.planner.encodeAlone(digest, plain.span.bytes)
-        addedByteCount += Int64(chunk.recordByteCount)
-        reencodedChunkCount += 1
+        byteCount += Int64(chunk.recordByteCount)
+        chunkCount += 1
         marks.remove(row)
         if isDryRun { continue }
         let payload = chunk.stored ?? plain
@@ -51,7 +43,7 @@ struct Rebasing {
       }
       marks.remove(group.base)
     }
-    guard !isDryRun else { return }
+    guard !isDryRun else { return (chunkCount, byteCount) }
     try session.rollOver()
     for group in groups {
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
@@ -60,6 +52,7 @@ struct Rebasing {
         }
       }
     }
+    return (chunkCount, byteCount)
   }
 
   /// Finds the bases that are live only for their dependants, and save less than they take.

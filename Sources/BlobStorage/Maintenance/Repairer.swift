@@ -97,9 +97,7 @@ struct Repairer {
       }
     }
     // Some missing packs were never read here.
-    for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
-      findings.append(.missing(name))
-    }
+    findings += missing.subtracting(rows.lazy.map(\.row.name)).sorted().map(Verifier.Finding.missing)
     if !report.setAside.isEmpty { try engine.catalog.rebuild(because: nil) }
     if let busy {
       throw BlobStorageError(
@@ -121,9 +119,7 @@ struct Repairer {
       guard let (key, id) = owner.version,
         needs.contains(where: { !$0.isPresent || lost.contains($0.digest) })
       else { return }
-      unreadable.append(
-        LostVersion(
-          key: key, report: UnreadableVersion(key: owner.name, version: id, digest: digest)))
+      unreadable.append((key, UnreadableVersion(key: owner.name, version: id, digest: digest)))
     } isInteresting: { digest in
       baseless.contains(digest) || lost.contains(digest)
     }
@@ -400,12 +396,8 @@ extension Repairer {
   }
 }
 
-/// A version that cannot be read.
-struct LostVersion {
-  /// The key, possibly an internal one, which reports call by another name.
-  var key: [UInt8]
-  var report: UnreadableVersion
-}
+/// A version that cannot be read. Reports call an internal key by another name.
+typealias LostVersion = (key: [UInt8], report: UnreadableVersion)
 
 /// Accepts a loss: drops versions that cannot be read, unless the same bytes were put again meanwhile.
 extension Repairer {

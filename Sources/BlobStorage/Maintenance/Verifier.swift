@@ -65,9 +65,7 @@ struct Verifier {
     let wrong = depth == .blobs ? try wrongBlobs(share) : []
     findings += wrong
     // Some missing packs were never read here.
-    for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
-      findings.append(.missing(name))
-    }
+    findings += missing.subtracting(rows.lazy.map(\.row.name)).sorted().map(Finding.missing)
     for _ in 0..<3 {
       let generation = engine.catalog.generation
       try addDamage(findings, &report)

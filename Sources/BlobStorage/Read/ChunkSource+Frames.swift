@@ -29,10 +29,7 @@ extension ChunkSource {
       guard error.code == .corrupted else { throw error }
       frames.remove(key)
       // The footer has a copy of a damaged header or meta.
-      guard let record = try otherCopies.footerRecord(digest, in: place.pack, at: place.row.place.offset)
-      else {
-        throw error
-      }
+      guard let record = try otherCopies.footerRecord(digest, of: key) else { throw error }
       var reader = RecordReader(place.file, place.pack, self)
       return Bytes(copying: try reader.plain(of: record))
     }

@@ -24,34 +24,30 @@ package final class OtherCopies: Sendable {
     var copies: [Identity: [Copy]]
   }
 
-  /// Members of frames that a damaged pack lists, by their offsets.
+  /// The members of a frame that its pack lists.
   private struct Members: Sendable {
-    var pack: PackName
     /// A repair may give packs other files, and makes the catalog anew.
     var generation: String?
-    /// The range of offsets whose members are all among the records.
-    var range: Range<Int64>
-    var records: [Int64: PackRecord]
+    var records: [BlobDigest: PackRecord] = [:]
   }
 
   private let catalog: Catalog
   private let packs: PackFiles
   private let found = Mutex<[PackName: Found]>([:])
-  /// Those of the pack that was asked about last.
-  private let members = Mutex<Members?>(nil)
+  private let members = Mutex<[FrameCache.Key: Members]>([:])
+  /// Damaged frames whose members are remembered.
+  private static let frameCountMax = 64
   /// Damaged packs whose copies are remembered.
   private static let packCountMax = 4
-  /// Records of a damaged pack that are looked for at once, and members that are remembered before and behind one.
+  /// Copies of one record that are remembered. A hostile pack can have millions.
+  private static let copyCountMax = 1_000
+  /// Records of a damaged pack that are looked for at once.
   private let soughtCountMax: Int
-  private let memberCountMax: Int
 
-  package init(
-    catalog: Catalog, packs: PackFiles, soughtCountMax: Int = 100_000, memberCountMax: Int = 16_384
-  ) {
+  package init(catalog: Catalog, packs: PackFiles, soughtCountMax: Int = 100_000) {
     self.catalog = catalog
     self.packs = packs
     self.soughtCountMax = soughtCountMax
-    self.memberCountMax = memberCountMax
   }
 
   /// The copies of a chunk, or of a manifest, that lie elsewhere than at `offset` of `pack`.
@@ -80,51 +76,27 @@ package final class OtherCopies: Sendable {
     return result
   }
 
-  /// Returns a frame's member at that offset, from the pack's footer or the record itself; nil if neither can be read.
+  /// Returns a frame's member, from the pack's footer or the record itself; nil if neither can be read.
   ///
-  /// - Complexity: scans the pack, and keeps the result for the next members.
+  /// - Complexity: scans the pack, and keeps the result for the frame's other members.
   func footerRecord(
-    _ digest: BlobDigest, in pack: PackName, at offset: Int64
+    _ digest: BlobDigest, of frame: FrameCache.Key
   ) throws(BlobStorageError) -> PackRecord? {
-    let generation = catalog.generation
-    var known = members.withLock { $0 }
-    if known?.pack != pack || known?.generation != generation || known?.range.contains(offset) != true {
-      let (found, isWhole) = try listedMembers(of: pack, around: offset)
-      // A footer that could not be read, or is not there yet, may be read the next time.
-      members.withLock { $0 = isWhole ? found : nil }
-      known = found
+    var found = Members(generation: catalog.generation)
+    if let known = members.withLock({ $0[frame] }), known.generation == found.generation {
+      return known.records[digest]
     }
-    guard let record = known?.records[offset], record.chunk?.digest == digest else { return nil }
-    return record
-  }
-
-  private func listedMembers(
-    of pack: PackName, around offset: Int64
-  ) throws(BlobStorageError) -> (Members, isWhole: Bool) {
-    let generation = catalog.generation
-    var records: [PackRecord] = []
-    var (start, end) = (Int64(0), Int64.max)
-    var countBehind = 0
-    let outcome = try scan(pack) { (record, _) in
-      guard record.member != nil else { return }
-      if record.offset < offset {
-        if records.count == 2 * memberCountMax {
-          records.removeFirst(memberCountMax)
-          start = records[0].offset
-        }
-      } else {
-        countBehind += 1
-        guard countBehind <= memberCountMax else {
-          end = min(end, record.offset)
-          return
-        }
+    let outcome = try scan(frame.pack) { (record, _) in
+      if record.frameOffset == frame.offset, let chunk = record.chunk { found.records[chunk.digest] = record }
+    }
+    // A footer that could not be read, or is not there yet, may be read the next time.
+    if let outcome, outcome.isSealed, outcome.gaps.isEmpty {
+      members.withLock { [found] members in
+        if members.count >= Self.frameCountMax { members = [:] }
+        members[frame] = found
       }
-      records.append(record)
     }
-    let members = Members(
-      pack: pack, generation: generation, range: start..<end,
-      records: Dictionary(records.map { ($0.offset, $0) }, uniquingKeysWith: { $1 }))
-    return (members, outcome.map { $0.isSealed && $0.gaps.isEmpty } ?? false)
+    return found.records[digest]
   }
 
   /// The records to look for: the wanted one, then those that the pack lists from `offset` on, then earlier ones, up
@@ -179,7 +151,9 @@ package final class OtherCopies: Sendable {
     for name in names {
       try CancellationFlag.check()
       try scan(name) { (record, ordinal) in
-        guard let identity = Self.identity(record), sought.contains(identity) else { return }
+        guard let identity = Self.identity(record), sought.contains(identity),
+          copies[identity]?.count ?? 0 < Self.copyCountMax
+        else { return }
         copies[identity, default: []].append(Copy(pack: name, record: record, ordinal: ordinal))
       }
     }
