@@ -117,6 +117,5 @@ extension Backend {
   package func countsOnAll(settledLog: UInt64) -> Bool { false }
   package func isRemoved(_ name: PackName) -> Bool { false }
   package var readAheadCount: Int { 0 }
-  package var hasRoomAhead: Bool { true }
   package func prefetch(_ parts: [(file: any File, ranges: [Range<Int64>])]) {}
 }

@@ -76,11 +76,9 @@ package struct StoreFolder: Sendable {
     while folder != folder.folder {
       folder = folder.folder
       do { try files.syncDirectory(folder) } catch {
-        // No creation made a folder that this user may not read.
-        guard
-          error.code == .permissionDenied || error.code == .readOnly
-            || error.errno == Errno.invalidArgument.rawValue
-        else { throw error }
+        // No creation made a folder that this user may not read, or whose file system cannot sync one.
+        let cannotSync = [Errno.invalidArgument, .notSupported].contains { $0.rawValue == error.errno }
+        guard error.isRefusal || cannotSync else { throw error }
       }
     }
   }

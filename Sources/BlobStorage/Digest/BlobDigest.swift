@@ -67,15 +67,10 @@ extension BlobDigest: Comparable {
   public static func < (left: BlobDigest, right: BlobDigest) -> Bool {
     // The first word nearly always decides.
     if left.words.0 != right.words.0 { return left.words.0.bigEndian < right.words.0.bigEndian }
-    if left.words != right.words { return left.bigEndianWords < right.bigEndianWords }
+    if left.words != right.words {
+      return left.withUnsafeBytes { left in right.withUnsafeBytes { left.lexicographicallyPrecedes($0) } }
+    }
     return left.algorithm.rawValue < right.algorithm.rawValue
-  }
-
-  private var bigEndianWords: Words {
-    (
-      UInt64(bigEndian: words.0), UInt64(bigEndian: words.1), UInt64(bigEndian: words.2),
-      UInt64(bigEndian: words.3)
-    )
   }
 }
 

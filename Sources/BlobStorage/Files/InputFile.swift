@@ -15,10 +15,7 @@ package final class InputFile: Sendable {
   /// Opens a regular file; refuses a symbolic link, folder, pipe or device with code `invalidArgument`.
   package convenience init(_ path: FilePath) throws(BlobStorageError) {
     let path = try path.absolute()
-    try self.init(
-      bs_working_directory(),
-      path.withPlatformString { Array(UnsafeBufferPointer(start: $0, count: bs_length($0) + 1)) },
-      path, [])
+    try self.init(bs_working_directory(), [CChar](terminating: path.bytes), path, [])
   }
 
   /// Opens the file `name` in a folder. Messages show it as `relativePath` below `root`.

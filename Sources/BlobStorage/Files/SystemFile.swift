@@ -202,7 +202,13 @@ extension SystemFile {
         }
       }
     } catch {
-      queue.async { completion(.failure(error)) }
+      // The process has no descriptor left for a channel. The file's own reads as well.
+      queue.async { [self] in
+        completion(
+          Result { () throws(BlobStorageError) in
+            try bytesThere(at: offset, byteCount).withUnsafeBytes { DispatchData(bytes: $0) }
+          })
+      }
     }
   }
 

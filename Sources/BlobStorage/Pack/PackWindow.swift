@@ -20,16 +20,14 @@ struct PackWindow {
   }
 
   mutating func bytes(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
-    guard offset + Int64(count) <= end else {
-      throw BlobStorageError(.corrupted, "A record runs past the end of its pack.", offset: offset)
-    }
-    if offset < start || offset + Int64(count) > start + Int64(content.count) {
+    let last = offset + Int64(count)
+    if last <= end, offset < start || last > start + Int64(content.count) {
       try move(to: offset, atLeast: count)
     }
-    let first = Int(offset - start)
-    guard first + count <= content.count else {
+    guard last <= end else {
       throw BlobStorageError(.corrupted, "A record runs past the end of its pack.", offset: offset)
     }
+    let first = Int(offset - start)
     return Array(content[first..<first + count])
   }
 

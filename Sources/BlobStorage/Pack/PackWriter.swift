@@ -307,6 +307,7 @@ package final class PackWriter {
       if filledByteCount > 0 { try file.truncate(to: byteCount) }
       try file.put(footer, at: byteCount)
     }
+    try check()
     if synchronizes { try synchronize() }
     let length = byteCount + Int64(footer.count)
     if reservedByteCount > length {

@@ -174,6 +174,22 @@ struct StoreFolderTests {
     try await opened.close()
   }
 
+  @Test(
+    "is made below folders that this user may not read, and those that cannot be synced",
+    arguments: [Errno.permissionDenied, .invalidArgument, .notSupported])
+  func unsyncedParent(_ errno: Errno) throws {
+    let disk = SimulatedDisk()
+    disk.beforeCalls { (call) throws(BlobStorageError) in
+      guard call.kind == .syncDirectory, call.detail == "/ " else { return }
+      throw .systemCall("sync the folder", path: "/", errno: errno.rawValue)
+    }
+    var environment = Engine.Environment()
+    environment.files = disk
+    try Engine.create(at: "/store", options: StoreOptions(), environment: environment)
+    #expect(try StoreFolder("/store", files: disk).readHeader().storeID.count == 16)
+    disk.beforeCalls(nil)
+  }
+
   @Test("is refused when a part of it lies behind a link", arguments: ["packs", "leases"])
   func links(_ part: String) throws {
     let place = try StorePlace()

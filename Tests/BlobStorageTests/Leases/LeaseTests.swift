@@ -158,7 +158,7 @@ struct LeaseTests {
   func releasedMeanwhile() throws {
     let (busy, other) = (lease(1), lease(2))
     busy.release(try busy.hold([.chunk(Self.first)]))
-    _ = try other.hold([.chunk(Self.second)])
+    let kept = try other.hold([.chunk(Self.second)])
     let reader = disk.process()
     let held = Mutex<LeaseFile.Hold?>(nil)
     disk.beforeCalls { (call) throws(BlobStorageError) in
@@ -174,6 +174,8 @@ struct LeaseTests {
     disk.beforeCalls(nil)
     #expect(leases.held == [.chunk(Self.second)])
     #expect(leases.firstPacks == [1: .max, 2: .max])
+    other.release(kept)
+    #expect(try read().held.isEmpty)
   }
 
   @Test("that cannot be read are an error: what they hold is not known")
