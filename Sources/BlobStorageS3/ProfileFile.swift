@@ -1,3 +1,5 @@
+import Foundation
+
 /// Parses a file of profiles, such as `~/.aws/credentials`: sections in brackets with lines `name = value`.
 ///
 /// Settings that are indented below a setting without a value belong to it: `s3.addressing_style`. `#` and `;` begin a
@@ -10,19 +12,18 @@ package struct ProfileFile: Sendable {
     var section: String?
     var owner: String?
     for line in text.split(whereSeparator: \.isNewline) {
-      let trimmed = Self.trimmed(line)
+      let trimmed = line.trimmingCharacters(in: .whitespaces)
       guard let first = trimmed.first, first != "#", first != ";" else { continue }
       if first == "[" {
         section = trimmed.firstIndex(of: "]").map {
-          Self.trimmed(trimmed[trimmed.index(after: trimmed.startIndex)..<$0]).split(separator: " ").joined(
-            separator: " ")
+          trimmed[..<$0].dropFirst().split(whereSeparator: \.isWhitespace).joined(separator: " ")
         }
         owner = nil
         continue
       }
       guard let section, let equals = trimmed.firstIndex(of: "=") else { continue }
-      let name = Self.trimmed(trimmed[..<equals]).lowercased()
-      let value = Self.withoutComment(Self.trimmed(trimmed[trimmed.index(after: equals)...]))
+      let name = trimmed[..<equals].trimmingCharacters(in: .whitespaces).lowercased()
+      let value = Self.withoutComment(trimmed[equals...].dropFirst().trimmingCharacters(in: .whitespaces))
       if line.first == " " || line.first == "\t" {
         if let owner { sections[section, default: [:]]["\(owner).\(name)"] = value }
       } else {
@@ -39,21 +40,14 @@ package struct ProfileFile: Sendable {
     sections["profile \(name)"] ?? sections[name]
   }
 
-  private static func trimmed(_ text: Substring) -> Substring {
-    var text = text
-    while text.first?.isWhitespace == true { text.removeFirst() }
-    while text.last?.isWhitespace == true { text.removeLast() }
-    return text
-  }
-
-  private static func withoutComment(_ value: Substring) -> String {
+  private static func withoutComment(_ value: String) -> String {
     var previous: Character = "x"
     for index in value.indices {
       if value[index] == "#" || value[index] == ";", previous.isWhitespace {
-        return String(trimmed(value[..<index]))
+        return value[..<index].trimmingCharacters(in: .whitespaces)
       }
       previous = value[index]
     }
-    return String(value)
+    return value
   }
 }

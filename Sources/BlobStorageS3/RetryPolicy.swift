@@ -4,30 +4,21 @@ package struct RetryPolicy: Sendable {
   /// The most attempts, including the first.
   package var attemptCountMax: Int
   /// The most attempts before the server has ever responded, so that a mistyped endpoint is reported soon.
-  package var firstContactCountMax: Int
+  let firstContactCountMax = 4
   /// The longest pause after the first attempt. It doubles with each attempt.
-  package var pauseBase: Duration
-  package var pauseMax: Duration
+  private static let pauseBase = Duration.milliseconds(200)
+  private static let pauseMax = Duration.seconds(15)
   /// The longest pause that a server may request with `Retry-After`.
-  package var pauseAskedMax: Duration
+  private static let pauseAskedMax = Duration.seconds(60)
 
-  package init(
-    attemptCountMax: Int = 10, firstContactCountMax: Int = 4, pauseBase: Duration = .milliseconds(200),
-    pauseMax: Duration = .seconds(15), pauseAskedMax: Duration = .seconds(60)
-  ) {
-    self.attemptCountMax = attemptCountMax
-    self.firstContactCountMax = firstContactCountMax
-    self.pauseBase = pauseBase
-    self.pauseMax = pauseMax
-    self.pauseAskedMax = pauseAskedMax
-  }
+  package init(attemptCountMax: Int = 10) { self.attemptCountMax = attemptCountMax }
 
   /// The pause before attempt `attempt` + 1.
   ///
   /// - Parameter chance: A random number in 0 ..< 1.
   package func pause(after attempt: Int, asked: Duration?, chance: Double) -> Duration {
-    let doubled = pauseBase * (1 << min(max(attempt - 1, 0), 20))
-    return max(min(doubled, pauseMax) * chance, min(asked ?? .zero, pauseAskedMax))
+    let doubled = Self.pauseBase * (1 << min(max(attempt - 1, 0), 20))
+    return max(min(doubled, Self.pauseMax) * chance, min(asked ?? .zero, Self.pauseAskedMax))
   }
 }
 

@@ -11,7 +11,26 @@ struct SharedRemoval: PackRemoval {
   /// Small, because no other machine can collect garbage until the round ends.
   var recompressedByteCountMax: Int64 { 128 << 20 }
 
-  func finishLast(_ collector: Collector) throws(BlobStorageError) { try collector.finishLast(store) }
+  /// Extends the catalog, and finishes a collection that was killed.
+  func finishLast(_ collector: Collector) throws(BlobStorageError) {
+    let (engine, backend) = (collector.engine, store.backend)
+    try engine.extend()
+    if try engine.catalog.packRows().contains(where: { $0.row.state == .condemned }) {
+      // An unfinished collection has begun to copy.
+      try engine.catalog.rebuild(because: nil)
+      try engine.extend()
+    }
+    if try store.remote.maintainer() != nil, let kept = try store.entryFile(of: engine).read(),
+      kept.state.number > backend.collections.number
+    {
+      _ = try backend.objects.put(
+        SharedNames.collection(kept.state.number), .bytes(kept.bytes), ifAbsent: true)
+      try engine.extend()
+    }
+    guard try backend.log.holds(backend.collections) else { throw store.otherLog }
+    // Removed names are never used again.
+    for name in backend.lastListing?.leftovers ?? [] { try backend.objects.delete(SharedNames.pack(name)) }
+  }
 
   func rebase(_ collector: Collector) {
     // Does nothing: one machine does not see which bases other machines are about to encode against.
@@ -48,27 +67,6 @@ struct SharedRemoval: PackRemoval {
 extension Collector {
   /// The most packs to condemn at once, because one log entry must name them all.
   private static let condemnedCountMax = 1 << 20
-
-  /// Extends the catalog, and finishes a collection that was killed.
-  func finishLast(_ store: SharedStore) throws(BlobStorageError) {
-    let backend = store.backend
-    try engine.extend()
-    if try engine.catalog.packRows().contains(where: { $0.row.state == .condemned }) {
-      // An unfinished collection has begun to copy.
-      try engine.catalog.rebuild(because: nil)
-      try engine.extend()
-    }
-    if try store.remote.maintainer() != nil, let kept = try store.entryFile(of: engine).read(),
-      kept.state.number > backend.collections.number
-    {
-      _ = try backend.objects.put(
-        SharedNames.collection(kept.state.number), .bytes(kept.bytes), ifAbsent: true)
-      try engine.extend()
-    }
-    guard try backend.log.holds(backend.collections) else { throw store.otherLog }
-    // Removed names are never used again.
-    for name in backend.lastListing?.leftovers ?? [] { try backend.objects.delete(SharedNames.pack(name)) }
-  }
 
   /// Condemns the planned packs, then removes all condemned packs, including those of earlier collections.
   func removeShared(_ planned: [Candidate], _ removal: SharedRemoval) throws(BlobStorageError) {

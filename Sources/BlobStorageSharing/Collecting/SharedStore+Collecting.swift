@@ -124,7 +124,7 @@ extension SharedStore {
   private func checkCollects(_ engine: Engine) throws(BlobStorageError) {
     let place = remote.objects.place
     if let maintainer = try remote.maintainer(),
-      try !StateFolder(engine.folder, remote.objects).isOf(maintainer)
+      try !engine.folder.isOf(maintainer)
     {
       throw BlobStorageError(
         .invalidArgument,

@@ -14,6 +14,8 @@ struct PublishedIntake {
   private(set) var applied: Set<PackName> = []
   /// Packs of other stores, which are not applied.
   private(set) var strays: Set<PackName> = []
+  /// Packs whose header, footer or records were damaged.
+  private(set) var damaged: Set<PackName> = []
   /// The number of packs added to the catalog.
   private(set) var addedCount: UInt64 = 0
 
@@ -116,6 +118,7 @@ struct PublishedIntake {
         append(record)
       }
       if !isOutdated { packs[packs.count - 1].outcome = outcome }
+      if !outcome.isSealed || !outcome.gaps.isEmpty { damaged.insert(name) }
     } catch {
       if !packs.isEmpty {
         packs.removeLast()

@@ -12,17 +12,15 @@ final class FetchAhead<Value: Sendable>: Sendable {
 
   private let state = Monitor(State())
   private let count: Int
-  private let windowCount: Int
+  private let windowCount = 32
   private let fetch: @Sendable (Int) -> Result<Value, BlobStorageError>
   private let hasThreads: Bool
 
   /// - Parameter width: concurrent fetches. With 0, the waiting thread fetches each value itself.
   init(
-    count: Int, width: Int, windowCount: Int = 32,
-    _ fetch: @escaping @Sendable (Int) throws(BlobStorageError) -> Value
+    count: Int, width: Int, _ fetch: @escaping @Sendable (Int) throws(BlobStorageError) -> Value
   ) {
     self.count = count
-    self.windowCount = windowCount
     self.fetch = { index in Result { () throws(BlobStorageError) in try fetch(index) } }
     let width = count > 1 ? min(width, count) : 0
     hasThreads = width > 0

@@ -16,8 +16,8 @@ package final class RangeCache: Sendable {
     var open: [PackName: any File] = [:]
     var lastUse: [PackName: UInt64] = [:]
     var clock: UInt64 = 0
-    /// Bytes added since the folder was last measured; nil if this process has not measured it. Each process measures it
-    /// once, because many short ones may add little each.
+    /// Bytes added since this process measured the folder; nil before. Many short processes may add little each, so
+    /// each measures it once.
     var addedByteCount: Int64?
   }
 

@@ -28,10 +28,9 @@ final class RangeFetches: Sendable {
   /// - Parameter aheadByteCount: bytes to prefetch after the range, if a request is needed.
   /// - Returns: the fetched range; empty if the cache had everything.
   /// - Throws: `packGone`.
-  @discardableResult
   func read(
     _ name: PackName, byteCount: Int64, into buffer: UnsafeMutableRawBufferPointer, at offset: Int64,
-    aheadByteCount: Int64 = 0
+    aheadByteCount: Int64
   ) throws(BlobStorageError) -> Range<Int64> {
     var done = 0
     var asked = offset..<offset

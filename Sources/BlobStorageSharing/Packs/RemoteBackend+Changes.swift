@@ -154,6 +154,14 @@ extension RemoteBackend {
   /// replaced it.
   func isReplaced(_ pack: PackRow) -> Bool { publishedByteCount(pack.name) != nil && !isThere(pack) }
 
+  /// Checks whether a published pack exists, with the length that the catalog has.
+  func ask(_ pack: PackRow) throws(BlobStorageError) -> Bool {
+    let found = try objects.tail(SharedNames.pack(pack.name), byteCount: 1)
+    guard let found, found.byteCount == pack.durableByteCount else { return false }
+    setPublished(pack.name, found.byteCount)
+    return true
+  }
+
   /// Checks published packs, several at once; returns whether all exist.
   func areThere(_ names: [PackName]) throws(BlobStorageError) -> Bool {
     let objects = objects

@@ -98,7 +98,11 @@ final class SharedWriter: PackPublisher {
     let areThere = names.count > Self.askedCountMax ? false : try backend.areThere(names)
     if !areThere { _ = try listLost() }
     kept.withLock { $0.subtract(names) }
-    return try rows(Set(names), session).first { !backend.isThere($0) }?.name
+    for row in try rows(Set(names), session) where !backend.isThere(row) {
+      // The periodic work may have forgotten meanwhile that it is there.
+      if try !backend.ask(row) { return row.name }
+    }
+    return nil
   }
 
   /// The rows of packs, in order, without those that have left the store.

@@ -35,7 +35,7 @@ extension Engine {
     func maintainer() throws(BlobStorageError) -> Maintainer? { extra.isEmpty ? nil : try Maintainer(extra) }
 
     package mutating func prepare(_ folder: StoreFolder) throws(BlobStorageError) {
-      extra = try StateFolder(folder, objects).prepare()
+      extra = try folder.prepareState(of: objects)
     }
 
     package func open(_ setting: StoreSetting) throws(BlobStorageError) -> OpenedPacks {
@@ -66,7 +66,7 @@ extension Engine {
     var header = try newHeader(options, environment)
     // Without conditional put, changes have no order.
     if extra.isEmpty { header.flags.insert(.changes) }
-    try StateFolder.create(header, extra: extra, in: objects)
+    try objects.createStore(header, extra: extra)
   }
 
   /// Creates an empty shared store in an object store that lacks conditional put. Only this state folder may collect
@@ -78,8 +78,8 @@ extension Engine {
     let identity = withUnsafeBytes(of: (environment.randomNumber(), environment.randomNumber())) { Array($0) }
     let maintainer = Maintainer(identity: identity, machine: ProcessInfo.processInfo.hostName)
     try create(in: objects, options: options, extra: maintainer.encoded(), environment: environment)
-    let folder = StateFolder(try folder(at: state, environment.files), objects)
-    try folder.prepare()
+    let folder = try folder(at: state, environment.files)
+    try folder.prepareState(of: objects)
     try folder.setMaintainer(maintainer)
   }
 

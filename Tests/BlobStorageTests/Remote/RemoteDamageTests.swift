@@ -235,6 +235,24 @@ struct RemoteDamageTests {
     try engine.close()
   }
 
+  @Test("that an answer had once in a footer is none of the store: the footer is fetched again")
+  func wrongFooterOnce() throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let (objects, pack, count) = (lab.place.objects, lab.packs[0], CallCount())
+    let byteCount = try #require(objects.objects[pack]?.count)
+    objects.beforeRequests { request, name in
+      // Wrong in the first answer, right again in the second.
+      guard name == pack, count.next() <= 2 else { return }
+      objects.objects[pack]?[byteCount - PackFooter.Trailer.byteCount - 10] ^= 1
+    }
+    let engine = try lab.engine()
+    #expect(try lab.all(engine) == lab.bytes.map { Data($0) })
+    #expect(count.next() > 2)
+    #expect(try engine.verify().damaged == [])
+    try engine.close()
+  }
+
   @Test("of a chunk is none for a reader of another pack, whichever is damaged")
   func secondCopy() throws {
     var random = SplitMix64.announced()

@@ -35,6 +35,27 @@ struct RemoteMemberTests {
     #expect(throws: BlobStorageError.self) { try session.commit { _ in } }
   }
 
+  @Test("count on packs that they have looked for, though their periodic work forgets that meanwhile")
+  func forgottenMeanwhile() throws {
+    let one = try machines.engine("one")
+    for text in ["first", "second"] {
+      _ = try one.put("k", Array(text.utf8), PutOptions(replacement: .archiveCurrent))
+    }
+    try one.close()
+    try machines.engine("two").close()
+    let engine = try machines.engine("two")
+    let count = CallCount()
+    machines.store.setHook { (call) throws(BlobStorageError) in
+      guard call.kind == .tail, call.name.hasPrefix(SharedNames.packs), count.next() == 2 else { return }
+      engine.runPeriodicWork()
+    }
+    #expect(try engine.rename(Array("k".utf8), to: Array("l".utf8), .durable))
+    machines.store.setHook(nil)
+    #expect(count.value > 1)
+    #expect(try engine.versions("l").count == 2)
+    try engine.close()
+  }
+
   @Test("that are dead are not waited for once their state folder is opened again")
   func dead() throws {
     var dying: Engine? = try machines.engine("one")
