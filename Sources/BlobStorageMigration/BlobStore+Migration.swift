@@ -36,7 +36,8 @@ extension BlobStore {
   /// one. A file that is as in the snapshot before keeps its version. Snapshots that are states already are passed
   /// over, so that an interrupted migration can be started again. If the program cannot write a snapshot whole, the
   /// state has what it has written and a name that ends in `-partial`, and the next migration imports the snapshot
-  /// again. A snapshot that is imported after a younger one changes no current version.
+  /// again; the same part is no second state. A snapshot that is imported after a younger one changes no current
+  /// version. If the task is cancelled, the program is ended.
   ///
   /// - Parameters:
   ///   - options: how to import; its prefix applies to all keys. Each state gets the name of its snapshot.

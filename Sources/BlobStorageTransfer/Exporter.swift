@@ -148,6 +148,7 @@ final class Exporter {
         count(follower.version, linked)
       } else {
         count(follower.version, try writer.writeCurrent(follower.version, through: &trails))
+        links.lead(follower)
       }
     }
   }

@@ -22,6 +22,8 @@ struct HardLinks {
   private(set) var followers: [Follower] = []
   /// Paths of complete files with several names.
   private var wholePaths: Set<[UInt8]> = []
+  /// Names that were written in place of leaders that could not be.
+  private var successors: [[UInt8]: [UInt8]] = [:]
 
   init(_ options: ExportOptions) { self.options = options }
 
@@ -49,17 +51,26 @@ struct HardLinks {
     wholePaths.insert(path)
   }
 
+  /// Makes a follower that was written by itself the leader of the next ones.
+  mutating func lead(_ follower: Follower) {
+    guard let path = VersionWriter.path(of: follower.version, options), wholePaths.contains(path) else {
+      return
+    }
+    successors[follower.leader] = path
+  }
+
   /// Links a follower to its leader; nil if it must be written by itself.
   func link(
     _ follower: Follower, in folder: OutputFolder?
   ) throws(BlobStorageError) -> VersionWriter.Result? {
-    guard let folder, wholePaths.contains(follower.leader),
+    let leaderPath = successors[follower.leader] ?? follower.leader
+    guard let folder, wholePaths.contains(leaderPath),
       let path = VersionWriter.path(of: follower.version, options)
     else { return nil }
     do throws(BlobStorageError) {
       let written = try InputFolder(folder.path)
       var trail = FolderTrail()
-      guard let leader = try written.status(of: follower.leader, through: &trail), leader.kind != .directory
+      guard let leader = try written.status(of: leaderPath, through: &trail), leader.kind != .directory
       else {
         return nil
       }
@@ -67,7 +78,7 @@ struct HardLinks {
         if known.identity == leader.identity { return .unchanged }
         if !options.overwrites { return nil }
       }
-      try folder.createName(path, of: follower.leader, overwriting: options.overwrites)
+      try folder.createName(path, of: leaderPath, overwriting: options.overwrites)
       return .written(isComplete: true)
     } catch {
       // Some file systems have no hard links, and something else may have replaced a folder on the way.

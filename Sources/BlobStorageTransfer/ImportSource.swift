@@ -1,4 +1,5 @@
 import BlobStorage
+import CBlobKernels
 import Foundation
 import SystemPackage
 
@@ -32,18 +33,29 @@ struct ImportSource: Sendable {
     return try open(through: &trail)
   }
 
+  /// The open folder that it is in, and its name there.
+  private func place(
+    through trail: inout FolderTrail
+  ) throws(BlobStorageError) -> (directory: Int32, name: [CChar]) {
+    guard let folder else { return (bs_working_directory(), [CChar](terminating: relativePath)) }
+    // The trail keeps it open.
+    return (
+      try folder.folder(of: relativePath, through: &trail).number, FolderTrail.name(in: relativePath)
+    )
+  }
+
   /// The target of a symbolic link.
   func linkTarget(through trail: inout FolderTrail) throws(BlobStorageError) -> [UInt8] {
-    if let folder { return try folder.linkTarget(of: relativePath, through: &trail) }
-    return try InputFolder.linkTarget(path)
+    let (directory, name) = try place(through: &trail)
+    return try InputFolder.linkTarget(directory, name, path)
   }
 
   /// The extended attributes of a symbolic link. Only root can set any, apart from labels that the system sets itself.
   func linkAttributes(through trail: inout FolderTrail) throws(BlobStorageError) -> [FileAttributes.Extended]
   {
     guard OwnerNames.isRoot else { return [] }
-    if let folder { return try folder.linkAttributes(of: relativePath, through: &trail) }
-    return try InputFolder.linkAttributes(path)
+    let (directory, name) = try place(through: &trail)
+    return try ExtendedAttributes.link(name, directory: directory).read(path)
   }
 
   /// Whether its first bytes look like an image, an archive or a film.

@@ -219,7 +219,7 @@ struct VersionWriter: Sendable {
         return .other
       }
     }
-    guard try isSame(file, version) else { return .other }
+    guard try file.digest(version.digest.algorithm) == version.digest else { return .other }
     if options.overwrites, options.restoresAttributes, let mark, let attributes = mark.attributes {
       let wanted = try mark.extendedAttributes(engine)
       if try wanted != file.extendedAttributes() { return .other }
@@ -230,19 +230,5 @@ struct VersionWriter: Sendable {
       }
     }
     return .same
-  }
-
-  private func isSame(_ file: InputFile, _ version: BlobVersion) throws(BlobStorageError) -> Bool {
-    var digest = DigestStream(version.digest.algorithm)
-    let buffer = UnsafeMutableRawBufferPointer.allocate(
-      byteCount: Int(clamping: min(max(version.byteCount, 1), 1 << 20)), alignment: 16)
-    defer { buffer.deallocate() }
-    while true {
-      try CancellationFlag.check()
-      let count = try file.read(into: buffer)
-      digest.update(UnsafeRawBufferPointer(rebasing: buffer[..<count]).bytes)
-      if count < buffer.count { break }
-    }
-    return digest.finalize() == version.digest
   }
 }

@@ -29,13 +29,12 @@ enum ExtendedAttributes {
 
   /// Replaces the extended attributes with those given. Leaves alone what this user may not set.
   ///
-  /// - Returns: the names of attributes that could not be set.
+  /// - Returns: whether all could be set.
   func write(
     _ extended: [FileAttributes.Extended], _ path: @autoclosure () -> FilePath
-  ) throws(BlobStorageError) -> [String] {
-    var failed: [String] = []
+  ) throws(BlobStorageError) -> Bool {
+    var areSet = true
     let known = try read(path())
-    if known == extended { return [] }
     for attribute in known where !extended.contains(where: { $0.name == attribute.name }) {
       _ = uninterrupted { remove([CChar](terminating: attribute.name)) }
     }
@@ -43,9 +42,9 @@ enum ExtendedAttributes {
       let outcome = uninterrupted {
         attribute.value.withUnsafeBytes { set([CChar](terminating: attribute.name), $0) }
       }
-      if outcome < 0 { failed.append(String(decoding: attribute.name, as: UTF8.self)) }
+      if outcome < 0 { areSet = false }
     }
-    return failed
+    return areSet
   }
 
   private func list(_ names: UnsafeMutablePointer<CChar>?, _ capacity: Int) -> Int {

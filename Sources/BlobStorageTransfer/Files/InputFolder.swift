@@ -49,32 +49,7 @@ package final class InputFolder: Sendable {
     return try Self.linkTarget(folder.number, FolderTrail.name(in: bytes), path.appending(bytes: bytes))
   }
 
-  /// The target of a symbolic link that the user named.
-  static func linkTarget(_ path: FilePath) throws(BlobStorageError) -> [UInt8] {
-    try path.withPlatformString { (text) in
-      Result { () throws(BlobStorageError) in
-        try linkTarget(
-          bs_working_directory(), Array(UnsafeBufferPointer(start: text, count: bs_length(text) + 1)), path)
-      }
-    }.get()
-  }
-
-  /// The extended attributes of a symbolic link below the folder.
-  func linkAttributes(
-    of bytes: [UInt8], through trail: inout FolderTrail
-  ) throws(BlobStorageError) -> [FileAttributes.Extended] {
-    let folder = try folder(of: bytes, through: &trail)
-    return try ExtendedAttributes.link(FolderTrail.name(in: bytes), directory: folder.number).read(
-      path.appending(bytes: bytes))
-  }
-
-  /// The extended attributes of a symbolic link that the user named.
-  static func linkAttributes(_ path: FilePath) throws(BlobStorageError) -> [FileAttributes.Extended] {
-    let name = path.withPlatformString { Array(UnsafeBufferPointer(start: $0, count: bs_length($0) + 1)) }
-    return try ExtendedAttributes.link(name, directory: bs_working_directory()).read(path)
-  }
-
-  private static func linkTarget(
+  static func linkTarget(
     _ directory: Int32, _ name: [CChar], _ path: @autoclosure () -> FilePath
   ) throws(BlobStorageError) -> [UInt8] {
     try [UInt8](filling: 4_096) { (target) throws(BlobStorageError) in
@@ -112,7 +87,7 @@ package final class InputFolder: Sendable {
     }
   }
 
-  private func folder(
+  func folder(
     of bytes: [UInt8], through trail: inout FolderTrail
   ) throws(BlobStorageError) -> OwnedDescriptor {
     guard FolderTrail.leadsDown(bytes) else { throw OutputFolder.escapes(path.appending(bytes: bytes)) }
@@ -138,7 +113,8 @@ extension InputFile {
   /// The digest of the whole file. Does not move the position of `read(into:)`.
   func digest(_ algorithm: BlobDigest.Algorithm) throws(BlobStorageError) -> BlobDigest {
     var digest = DigestStream(algorithm)
-    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 16)
+    let buffer = UnsafeMutableRawBufferPointer.allocate(
+      byteCount: Int(clamping: min(max(status.byteCount, 1), 1 << 20)), alignment: 16)
     defer { buffer.deallocate() }
     var offset: Int64 = 0
     while true {

@@ -29,7 +29,7 @@ final class OwnerNames: Sendable {
       var number = owner.group
       return !owner.groupName.isEmpty && bs_group_number(owner.groupName, &number) == 1 ? number : owner.group
     }
-    return (owner.userName.isEmpty ? owner.user : user, owner.groupName.isEmpty ? owner.group : group)
+    return (user, group)
   }
 
   private static func found<Key: Hashable & Sendable, Value: Sendable>(

@@ -29,7 +29,7 @@ struct RestoredAttributes: Sendable {
     let permissions =
       isFolder ? attributes.permissions : attributes.permissionsOfFile(withOwner: hasOwner)
     if permissions != attributes.permissions { isComplete = false }
-    if try !ExtendedAttributes.file(descriptor).write(extended, path()).isEmpty { isComplete = false }
+    if try !ExtendedAttributes.file(descriptor).write(extended, path()) { isComplete = false }
     // The mode last: an export that goes on knows by it which folders lack attributes.
     let areSet = try [
       Self.change("set the time of", path()) {
@@ -61,9 +61,7 @@ struct RestoredAttributes: Sendable {
       let numbers = owners.numbers(of: owner)
       isComplete = uninterrupted { bs_set_link_owner_at(directory, name, numbers.user, numbers.group) } >= 0
     }
-    if !extended.isEmpty,
-      try !ExtendedAttributes.link(name, directory: directory).write(extended, path()).isEmpty
-    {
+    if !extended.isEmpty, try !ExtendedAttributes.link(name, directory: directory).write(extended, path()) {
       isComplete = false
     }
     _ = try systemCall("set the time of", path()) {

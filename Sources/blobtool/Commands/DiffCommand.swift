@@ -24,19 +24,15 @@ struct DiffCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let (old, new) = try await states(in: store)
-    let changes = try await store.differences(from: old, to: new)
-    let encoder = JSONText()
-    var lines = LineOutput()
-    for change in changes {
+    try LineOutput.write(try await store.differences(from: old, to: new), json: shared.json) { change in
       let mark =
         switch change.kind {
         case .added: "+"
         case .removed: "-"
         case .changed: "M"
         }
-      try lines.add(shared.json ? encoder.line(change) : "\(mark) \(change.key.printable)")
+      return "\(mark) \(change.key.printable)"
     }
-    try lines.flush()
   }
 
   /// The two states. A time means the last state of the other's prefix.

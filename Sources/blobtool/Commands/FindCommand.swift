@@ -34,12 +34,7 @@ struct FindCommand: StoreCommand {
       return pattern.matches(
         String(decoding: Array(key.utf8).split(separator: slash).last ?? [], as: UTF8.self))
     }
-    try StandardOutput.unlessEnded {
-      let encoder = JSONText()
-      var lines = LineOutput()
-      for version in found.versions { try lines.add(shared.json ? encoder.line(version) : text(version)) }
-      try lines.flush()
-    }
+    try StandardOutput.unlessEnded { try LineOutput.write(found.versions, json: shared.json, text) }
     try UnreadableStates.check(found.unreadable, "what they have is not in the list")
     guard !found.versions.isEmpty else {
       throw Failure(ExitStatus.notFound, "No state has a file that matches “\(glob.printable)”.")

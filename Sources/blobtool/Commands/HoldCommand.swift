@@ -100,22 +100,13 @@ struct HoldsCommand: StoreCommand {
   var isReading: Bool { true }
 
   func perform(on store: BlobStore) async throws {
-    let encoder = JSONText()
-    var lines = LineOutput()
-    for hold in try await store.treeHolds() {
-      try lines.add(
-        shared.json
-          ? encoder.line(hold)
-          : "\(times.text(hold.created))  \(hold.kind.rawValue.padding(toLength: 6, withPad: " ", startingAt: 0))"
-            + "  \(hold.target.printable)  \(hold.name.printable)")
+    try LineOutput.write(try await store.treeHolds(), json: shared.json) { hold in
+      "\(times.text(hold.created))  \(hold.kind.rawValue.padding(toLength: 6, withPad: " ", startingAt: 0))"
+        + "  \(hold.target.printable)  \(hold.name.printable)"
     }
-    for hold in try await store.holds() {
-      try lines.add(
-        shared.json
-          ? encoder.line(hold)
-          : "\(times.text(hold.created))  blob    \(hold.digest)  \(hold.name.printable)")
+    try LineOutput.write(try await store.holds(), json: shared.json) { hold in
+      "\(times.text(hold.created))  blob    \(hold.digest)  \(hold.name.printable)"
     }
-    try lines.flush()
   }
 }
 

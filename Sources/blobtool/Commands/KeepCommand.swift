@@ -103,24 +103,24 @@ struct KeepCommand: StoreCommand {
       output.droppedVersionCount += result.droppedVersionCount
     }
     if dry.isDryRun { try await HeldKeys.check(keys.map(\.text), in: store) }
-    for key in keys.map(\.text) {
-      let result =
-        dry.isDryRun
-        ? plan(try await store.versions(of: key).count, count) : try await store.keep(upTo: count, of: key)
-      add(result)
-      if result.keyCount == 0 { missing.append(key) }
-    }
-    if dry.isDryRun, all || prefix != nil {
-      for try await entry in store.keys(prefix: prefix ?? "") {
-        let result = plan(entry.versionCount, count)
-        let isHeld =
-          result.droppedVersionCount > 0 ? try await store.namesOfHolds(on: [entry.key]) != [nil] : false
-        add(isHeld ? RetentionResult(keyCount: 0, droppedVersionCount: 0) : result)
+    for scope in scopes {
+      if case .key(let key) = scope {
+        let result =
+          dry.isDryRun
+          ? plan(try await store.versions(of: key).count, count)
+          : try await store.trimHistory(of: scope, toArchived: count)
+        add(result)
+        if result.keyCount == 0 { missing.append(key) }
+      } else if dry.isDryRun {
+        for try await entry in store.keys(prefix: prefix ?? "") {
+          let result = plan(entry.versionCount, count)
+          let isHeld =
+            result.droppedVersionCount > 0 ? try await store.namesOfHolds(on: [entry.key]) != [nil] : false
+          if !isHeld { add(result) }
+        }
+      } else {
+        add(try await store.trimHistory(of: scope, toArchived: count))
       }
-    } else if let prefix {
-      add(try await store.trimHistory(of: .prefix(prefix), toArchived: count))
-    } else if all {
-      add(try await store.trimHistory(of: .all, toArchived: count))
     }
     try StandardOutput.unlessEnded {
       if shared.json {

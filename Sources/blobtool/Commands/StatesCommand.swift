@@ -23,12 +23,7 @@ struct StatesCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let states = try await store.states().filter { $0.prefix.utf8.starts(with: prefix.utf8) }
-    try StandardOutput.unlessEnded {
-      let encoder = JSONText()
-      var lines = LineOutput()
-      for state in states { try lines.add(shared.json ? encoder.line(state) : text(state)) }
-      try lines.flush()
-    }
+    try StandardOutput.unlessEnded { try LineOutput.write(states, json: shared.json, text) }
     try UnreadableStates.check(try await store.unreadableStates(), "their prefixes and times are not known")
   }
 

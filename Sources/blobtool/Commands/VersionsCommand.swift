@@ -24,12 +24,7 @@ struct VersionsCommand: StoreCommand {
   func perform(on store: BlobStore) async throws {
     let versions = try await store.versions(of: key.text)
     guard !versions.isEmpty else { throw Failure.noKey(key.text) }
-    let encoder = JSONText()
-    var lines = LineOutput()
-    for version in versions {
-      try lines.add(shared.json ? encoder.line(version) : text(version))
-    }
-    try lines.flush()
+    try LineOutput.write(versions, json: shared.json, text)
   }
 
   private func text(_ version: BlobVersion) -> String {

@@ -15,9 +15,8 @@ struct JSONText {
 
   /// Encodes a value without line breaks. Escapes terminal controls as JSON allows, so the value stays exact.
   func line(_ value: some Encodable) throws -> String {
-    TerminalText.escape(String(decoding: try encoder.encode(value), as: UTF8.self)) { scalar in
-      "\\u" + String(repeating: "0", count: 4 - String(scalar.value, radix: 16).count)
-        + String(scalar.value, radix: 16)
+    TerminalText.escape(String(decoding: try encoder.encode(value), as: UTF8.self)) {
+      String(format: "\\u%04x", $0.value)
     }
   }
 

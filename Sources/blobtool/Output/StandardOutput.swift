@@ -28,6 +28,16 @@ struct LineOutput {
   private var raw: [UInt8] = []
   private static let byteCountMax = 1 << 16
 
+  /// Writes a line for each value, in JSON or as a text.
+  static func write<Value: Encodable>(
+    _ values: some Sequence<Value>, json: Bool, _ text: (Value) -> String
+  ) throws {
+    let encoder = JSONText()
+    var lines = LineOutput()
+    for value in values { try lines.add(json ? encoder.line(value) : text(value)) }
+    try lines.flush()
+  }
+
   /// Adds a line.
   mutating func add(_ line: String) throws {
     buffer += line

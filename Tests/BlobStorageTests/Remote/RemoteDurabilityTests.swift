@@ -59,7 +59,7 @@ struct RemoteDurabilityTests {
     try engine.close()
   }
 
-  @Test("are not versions that a state keeps and whose pack was deleted: the import that replaces them says so")
+  @Test("are not versions that are kept for a state and whose pack was deleted: the import says so")
   func importKept() throws {
     let place = try RemotePlace()
     let folder = try tree(place)
@@ -68,9 +68,9 @@ struct RemoteDurabilityTests {
     _ = try Importer(first, ImportOptions(), nil).run([folder])
     try first.close()
     for name in place.packNames { place.objects.objects[name] = nil }
-    for index in 0..<5 { try Data("changed file \(index)".utf8).write(to: URL(filePath: "\(folder)/\(index)")) }
+    for index in 0..<5 { try Data("changed \(index)".utf8).write(to: URL(filePath: "\(folder)/\(index)")) }
     let engine = try place.engine("one")
-    #expect(failure { try Importer(engine, ImportOptions(), nil).run([folder]) }?.code == .corrupted)
+    #expect(failure { _ = try Importer(engine, ImportOptions(), nil).run([folder]) }?.code == .corrupted)
     #expect(try Importer(engine, ImportOptions(), nil).run([folder]).fileCount == 5)
     try engine.close()
   }
