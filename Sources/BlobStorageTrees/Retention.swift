@@ -121,7 +121,7 @@ struct Retention {
         let reasons = reasonsIfRead[state] ?? reasonsOfAll
         let held = holds.filter { $0.state == state.id.number }.map { "hold “\($0.name)”" }
         let decision = RetentionDecision(
-          state: state, key: nil, version: nil, created: state.created, reasons: reasons + held)
+          state: state, created: state.created, reasons: reasons + held)
         report.decisions.append(decision)
         if decision.isKept { report.keptStateCount += 1 } else { dropped.append(state) }
       }
@@ -202,7 +202,7 @@ struct Retention {
     for version in versions where report.decisions.count < Self.decisionCountMax {
       report.decisions.append(
         RetentionDecision(
-          state: nil, key: String(decoding: key, as: UTF8.self), version: BlobVersion.ID(version.stamp),
+          key: String(decoding: key, as: UTF8.self), version: BlobVersion.ID(version.stamp),
           created: version.created, reasons: []))
     }
   }
