@@ -425,7 +425,11 @@ extension Engine {
     if case .data(let data) = content {
       done = try memoryPut.commit(to, data, options)
     } else {
-      done = try Self.puttingBlob { () throws(BlobStorageError) in try streamPut(options).run(to, content) }
+      let put = try streamPut(options)
+      let (result, watermark) = try Self.puttingBlob { () throws(BlobStorageError) in
+        try put.run(to, content)
+      }
+      done = (result, watermark)
     }
     try makeDurable(options.durability, done.watermark)
     return done.result
