@@ -216,7 +216,10 @@ extension StateForest.Line {
 }
 
 extension StampedVersion {
-  fileprivate var created: Date { Date(timeIntervalSince1970: Double(row.created) / 1_000) }
+  /// Limited to the year 9999: a forged store may have any time.
+  fileprivate var created: Date {
+    Date(timeIntervalSince1970: Double(min(row.created, 253_402_300_799_999)) / 1_000)
+  }
 }
 
 extension BlobStore {
@@ -250,9 +253,11 @@ extension Engine {
       _ = try writer.commit(on: versions.map(\.key)) { (commit) throws(BlobStorageError) in
         for (key, stamps) in versions {
           guard let name = try commit.transaction.nameRow(key) else { continue }
+          // A delete may have made an archived version the current one.
+          let current = InternalKey.isInternal(key) ? nil : name.current?.stamp
           var present: [Stamp] = []
-          for stamp in stamps where try commit.transaction.versionRow(of: name, stamp) != nil {
-            present.append(stamp)
+          for stamp in stamps where stamp != current {
+            if try commit.transaction.versionRow(of: name, stamp) != nil { present.append(stamp) }
           }
           if !present.isEmpty { try commit.drop(present, of: key) }
         }
