@@ -87,6 +87,8 @@ package final class StatesTree: MountedTree {
     defer { walk.close() }
     let keys = StateKeys(engine: engine, index: try StateIndex(walk))
     known.withLock { known in
+      // Another thread may have loaded it meanwhile.
+      known.removeAll { $0.id == id }
       known.append((id, keys))
       if known.count > Self.keptCountMax { known.removeFirst() }
     }

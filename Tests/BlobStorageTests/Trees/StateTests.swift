@@ -170,7 +170,7 @@ struct StateTests {
     let record = try #require(try engine.internalVersions(key).first)
     let entries = try #require(try engine.data(record.row.digest))
     // Bytes that are no entry.
-    try engine.putInternal(key, .data(entries + [9, 9, 9]), metadata: record.row.metadata)
+    try engine.putInternal(key, .data(entries + Data([9, 9, 9])), metadata: record.row.metadata)
     let tree = StatesTree(engine)
     let children = try tree.page(of: [], after: nil).children
     #expect(children.count == 1)
