@@ -34,22 +34,17 @@ package struct KeyTree<Keys: OrderedKeys>: MountedTree {
       isBesideFile = true
       found = try folderItem(component, in: folder)
     case .long(let start, let isFolder):
-      guard let named = try longComponent(name, start, in: folder) else { return nil }
+      let named = try keys.component(startingWith: start, in: folder) { component, isFolder in
+        ComponentName.name(of: component) == name
+          || isFolder && ComponentName.name(of: component, isBesideFile: true) == name
+      }
+      guard let named else { return nil }
       component = named
       isBesideFile = isFolder
       found = isFolder ? try folderItem(component, in: folder) : try item(component, in: folder)
     }
     guard ComponentName.name(of: component, isBesideFile: isBesideFile) == name else { return nil }
     return found
-  }
-
-  private func longComponent(
-    _ name: [UInt8], _ start: [UInt8], in folder: [UInt8]
-  ) throws(BlobStorageError) -> [UInt8]? {
-    try keys.component(startingWith: start, in: folder) { component, isFolder in
-      ComponentName.name(of: component) == name
-        || isFolder && ComponentName.name(of: component, isBesideFile: true) == name
-    }
   }
 
   private func item(_ component: [UInt8], in folder: [UInt8]) throws(BlobStorageError) -> MountedItem? {

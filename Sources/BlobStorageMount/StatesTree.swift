@@ -12,6 +12,8 @@ package final class StatesTree: MountedTree {
   private let engine: Engine
   /// The states that were loaded last, the latest one last.
   private let known = Mutex<[(id: TreeState.ID, keys: StateKeys)]>([])
+  /// The metadata of the states' own folders, by their names; empty for none.
+  private let rootMetadata = Mutex<[[UInt8]: [UInt8]]>([:])
   /// A state never changes, but it can be dropped.
   package let nameSeconds: Double = 60
 
@@ -37,7 +39,22 @@ package final class StatesTree: MountedTree {
 
   package func mark(ofFolder folder: [UInt8]) throws(BlobStorageError) -> FileMark? {
     guard let (id, path) = Self.parts(folder) else { return nil }
-    return try tree(id)?.keys.mark(ofFolder: path)
+    if let metadata = rootMetadata.withLock({ $0[folder] }) { return FileMark(metadata: metadata) }
+    let isLoaded = known.withLock { $0.contains { $0.id == id } }
+    let file = StateFile(engine)
+    guard !isLoaded, let state = try file.states().first(where: { Self.root(of: $0) == folder }) else {
+      return try tree(id)?.keys.mark(ofFolder: path)
+    }
+    // A list of all states asks for each. The folder's entry comes first, so the others need not be read.
+    let walk = try file.walk(state)
+    defer { walk.close() }
+    var found: [UInt8] = []
+    while let entry = try walk.next(), !path.lexicographicallyPrecedes(entry.key) {
+      if entry.key == path, case .folder(let metadata) = entry.content { found = metadata }
+    }
+    let metadata = found
+    rootMetadata.withLock { $0[folder] = metadata }
+    return FileMark(metadata: metadata)
   }
 
   /// The tree's name for the root of a state: the ID, and the prefix of all its keys up to a slash.
@@ -70,6 +87,8 @@ package final class StatesTree: MountedTree {
     defer { walk.close() }
     let keys = StateKeys(engine: engine, index: try StateIndex(walk))
     known.withLock { known in
+      // Another thread may have loaded it meanwhile.
+      known.removeAll { $0.id == id }
       known.append((id, keys))
       if known.count > Self.keptCountMax { known.removeFirst() }
     }

@@ -43,8 +43,7 @@ extension BlobStore {
       case .prefix(let prefix):
         hold = KeyHold(name: name, prefix: Array(try Engine.nonempty(prefix, elseSay: "a state").utf8))
       case .state(let state):
-        let file = StateFile(engine)
-        guard let stamp = try file.stamp(of: state) else {
+        guard let stamp = try engine.internalVersions(StateRecord(state).key).first?.stamp else {
           throw BlobStorageError(.invalidArgument, "State \(state.text) was dropped.")
         }
         hold = KeyHold(name: name, prefix: Array(state.prefix.utf8), state: state.id.number, time: stamp.time)
@@ -91,12 +90,5 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in
       try engine.holds(on: keys.map { Array($0.utf8) }).map { $0?.name }
     }
-  }
-}
-
-extension StateFile {
-  /// The stamp of a state's record; nil if the state does not exist.
-  func stamp(of state: TreeState) throws(BlobStorageError) -> Stamp? {
-    try engine.internalVersions(StateRecord(state).key).first?.stamp
   }
 }

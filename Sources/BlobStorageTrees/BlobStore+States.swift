@@ -138,7 +138,7 @@ extension BlobStore {
       let walk = try StateFile(engine).walk(state)
       defer { walk.close() }
       let bytes = Array(key.utf8)
-      while let entry = try walk.next() {
+      while let entry = try walk.next(), !bytes.precedes(entry.key) {
         if entry.key != bytes { continue }
         guard case .version(let stamp) = entry.content else { return nil }
         let version = try engine.catalog.read { (transaction) throws(BlobStorageError) in

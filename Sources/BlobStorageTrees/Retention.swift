@@ -121,7 +121,7 @@ struct Retention {
         let reasons = reasonsIfRead[state] ?? reasonsOfAll
         let held = holds.filter { $0.state == state.id.number }.map { "hold “\($0.name)”" }
         let decision = RetentionDecision(
-          state: state, key: nil, version: nil, created: state.created, reasons: reasons + held)
+          state: state, created: state.created, reasons: reasons + held)
         report.decisions.append(decision)
         if decision.isKept { report.keptStateCount += 1 } else { dropped.append(state) }
       }
@@ -202,7 +202,7 @@ struct Retention {
     for version in versions where report.decisions.count < Self.decisionCountMax {
       report.decisions.append(
         RetentionDecision(
-          state: nil, key: String(decoding: key, as: UTF8.self), version: BlobVersion.ID(version.stamp),
+          key: String(decoding: key, as: UTF8.self), version: BlobVersion.ID(version.stamp),
           created: version.created, reasons: []))
     }
   }
@@ -216,7 +216,10 @@ extension StateForest.Line {
 }
 
 extension StampedVersion {
-  fileprivate var created: Date { Date(timeIntervalSince1970: Double(row.created) / 1_000) }
+  /// Limited to the year 9999: a forged store may have any time.
+  fileprivate var created: Date {
+    Date(timeIntervalSince1970: Double(min(row.created, 253_402_300_799_999)) / 1_000)
+  }
 }
 
 extension BlobStore {
@@ -248,11 +251,17 @@ extension Engine {
     guard !versions.isEmpty else { return }
     try folder.withReserve { () throws(BlobStorageError) in
       _ = try writer.commit(on: versions.map(\.key)) { (commit) throws(BlobStorageError) in
+        // A hold may have been made meanwhile.
+        let holds = try commit.transaction.keyHolds()
         for (key, stamps) in versions {
-          guard let name = try commit.transaction.nameRow(key) else { continue }
+          guard let name = try commit.transaction.nameRow(key),
+            try commit.transaction.hold(on: key, among: holds) == nil
+          else { continue }
+          // A delete may have made an archived version the current one.
+          let current = InternalKey.isInternal(key) ? nil : name.current?.stamp
           var present: [Stamp] = []
-          for stamp in stamps where try commit.transaction.versionRow(of: name, stamp) != nil {
-            present.append(stamp)
+          for stamp in stamps where stamp != current {
+            if try commit.transaction.versionRow(of: name, stamp) != nil { present.append(stamp) }
           }
           if !present.isEmpty { try commit.drop(present, of: key) }
         }

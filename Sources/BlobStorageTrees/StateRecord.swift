@@ -6,7 +6,6 @@ import Foundation
 struct StateRecord: Hashable, Sendable {
   private static let tag: [UInt8] = [0x53, 0x54, 0x41, 0x31]  // STA1
   static let nameByteCountMax = 255
-  static let prefixByteCountMax = 400
 
   var state: TreeState
   /// The state that this one's entries change; nil if it has all its entries itself.

@@ -7,7 +7,8 @@ import Foundation
 ///
 /// - Complexity: memory: an encoded entry for each file, link and folder.
 package final class StateRecorder {
-  package static let prefixByteCountMax = StateRecord.prefixByteCountMax
+  /// The record of a state has no room for a longer prefix.
+  package static let prefixByteCountMax = 400
   private static let countOfRun = 1 << 16
   /// Changes up to this many bytes are always stored as changes.
   private static let changesByteCountMin = 64 << 10
@@ -34,10 +35,10 @@ package final class StateRecorder {
       // Rounded to the precision of the record.
       created: Date(timeIntervalSince1970: (created.timeIntervalSince1970 * 1_000).rounded() / 1_000))
     state.sources = sources
-    guard prefix.utf8.count <= StateRecord.prefixByteCountMax else {
+    guard prefix.utf8.count <= Self.prefixByteCountMax else {
       throw BlobStorageError(
         .invalidArgument,
-        "The prefix of a state has at most \(StateRecord.prefixByteCountMax) bytes: import without a state.")
+        "The prefix of a state has at most \(Self.prefixByteCountMax) bytes: import without a state.")
     }
     if let name { try states.check(name) }
   }

@@ -45,8 +45,10 @@ public final class BlobReader: Sendable {
   }
 
   /// Passes a range's bytes to `sink` in order, chunk by chunk, in bounded memory. Verifies each chunk before passing
-  /// it, and the digest of a whole blob at the end. The sink runs on a thread of the store's own. An error that it
-  /// throws ends the reading as `sourceFailed`.
+  /// it, and the digest of a whole blob at the end.
+  ///
+  /// The sink runs on one of the store's threads, and keeps others from it while it waits: for a slow consumer, use
+  /// ``chunks(in:)``. An error that it throws ends the reading as `sourceFailed`, unless it is a ``BlobStorageError``.
   public func stream(
     _ range: Range<Int64>? = nil, to sink: @escaping @Sendable (UnsafeRawBufferPointer) throws -> Void
   ) async throws(BlobStorageError) {

@@ -42,16 +42,14 @@ extension BlobStore {
   public func reader(
     forKey key: String, version: BlobVersion.ID? = nil
   ) async throws(BlobStorageError) -> BlobReader? {
-    let pool = pool
-    return try await run { (engine) throws(BlobStorageError) in
+    try await run { [pool] (engine) throws(BlobStorageError) in
       try engine.openBlob(key, version).map { BlobReader(blob: $0, pool: pool) }
     }
   }
 
   /// Opens the blob with that digest; nil when the store does not have it.
   public func reader(for digest: BlobDigest) async throws(BlobStorageError) -> BlobReader? {
-    let pool = pool
-    return try await run { (engine) throws(BlobStorageError) in
+    try await run { [pool] (engine) throws(BlobStorageError) in
       try engine.openBlob(digest).map { BlobReader(blob: $0, pool: pool) }
     }
   }
@@ -86,8 +84,7 @@ extension BlobStore {
   ///
   /// - Complexity: writes a lease for each version.
   public func history(of key: String) async throws(BlobStorageError) -> VersionHistory {
-    let pool = pool
-    return try await run { (engine) throws(BlobStorageError) in
+    try await run { [pool] (engine) throws(BlobStorageError) in
       VersionHistory(try engine.holdVersions(key), pool: pool)
     }
   }
@@ -229,7 +226,7 @@ extension BlobStore {
     }
   }
 
-  /// Drops every key, some thousand in each commit. After a failure some may be gone.
+  /// Drops every key, some thousand in each commit, and then every state. After a failure some may be gone.
   ///
   /// - Returns: the number of keys that existed.
   @discardableResult
@@ -253,7 +250,8 @@ extension BlobStore {
   /// - Returns: nil if the store has no blob with that digest; then nothing was changed.
   /// - Throws: what ``put(_:forKey:options:progress:)`` throws, and `corrupted` for a blob that is damaged.
   /// - Durability: as `options` says.
-  /// - Complexity: reads and verifies the blob, and stores a ref and no bytes.
+  /// - Complexity: reads and verifies the blob. Stores a ref, and the bytes that lie in packs that gc is about to
+  ///   remove.
   @discardableResult
   public func link(
     _ key: String, to digest: BlobDigest, options: PutOptions = PutOptions()
@@ -325,8 +323,7 @@ extension BlobStore {
   ///
   /// - Throws: `invalidArgument` for a negative count and for the empty prefix, which is most often a mistake:
   ///   ``KeyScope/all`` means every key. Nothing was changed.
-  /// - Complexity: examines each key that has archived versions; the changes take as many commits as their length
-  ///   needs.
+  /// - Complexity: examines each key of the scope, a thousand in each commit.
   @discardableResult
   public func trimHistory(
     of scope: KeyScope, toArchived archivedCount: Int, durability: Durability = .durable

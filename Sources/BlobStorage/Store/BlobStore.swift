@@ -5,17 +5,19 @@ import SystemPackage
 /// A content-addressed store of blobs in a folder: keys with versions, deduplicated and compressed chunks.
 ///
 /// Any number of processes, and of `BlobStore` values in each, can use one folder at the same time. Readers never wait
-/// for writers or for gc. All methods may be called from any task. Each runs on a thread of the store's own and
-/// suspends the caller while all threads are busy; only a small get that need not wait runs on the caller's thread.
-/// Cancelling the caller's task ends long work with `cancelled`; the change is then made whole or not at all.
+/// for writers or for gc. All methods may be called from any task. Each runs on one of 16 threads, and suspends the
+/// caller while all of them are busy; only a small get that need not wait runs on the caller's thread. All stores in
+/// folders share these threads; a store in a bucket has its own. Cancelling the caller's task ends long work with
+/// `cancelled`; a commit is then made whole or not at all.
 ///
 /// A method returns nil for what is missing, and throws `corrupted` for damage. The store never returns bytes that do
 /// not match their digest, unless the caller asks for ``Verification/checksum``.
 ///
 /// Every method has these properties, except where its documentation says otherwise:
 /// - *Errors.* `closed` after ``close()``; `cancelled`; `invalidArgument` for an invalid key; `io`, `permissionDenied`
-///   and `busy` because of the medium or other processes; `noSpace`, `readOnly` and `poisoned` for changes. A change
-///   that throws was not made, unless its sync or its publication in a bucket failed: then it may have been made.
+///   and `busy` because of the medium or other processes; `noSpace`, `readOnly` and `poisoned` for changes, and `held`
+///   for one that would drop what a hold of `BlobStorageTrees` protects. A change that throws was not made, unless its
+///   sync or its publication in a bucket failed: then it may have been made.
 /// - *Durability.* A change is on the medium on return, unless its `durability` or its options say `relaxed`.
 /// - *Cost.* A lookup takes microseconds, and more where pages of the catalog are not in memory. A change takes one
 ///   append, and a sync if it is durable, which concurrent changes share.

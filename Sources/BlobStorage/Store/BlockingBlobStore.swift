@@ -33,21 +33,6 @@ public struct BlockingBlobStore: Sendable {
     try BlobStore.openOrCreate(at: try path.pathText(), options, configuration).blocking
   }
 
-  /// Creates an empty store and opens it, in an environment for tests.
-  package static func create(
-    at path: String, in environment: Engine.Environment
-  ) throws(BlobStorageError) -> BlockingBlobStore {
-    try Engine.create(at: path, options: StoreOptions(), environment: environment)
-    return try open(at: path, in: environment)
-  }
-
-  /// Opens the store at a path, in an environment for tests.
-  package static func open(
-    at path: String, in environment: Engine.Environment
-  ) throws(BlobStorageError) -> BlockingBlobStore {
-    try BlobStore.open(at: path, StoreConfiguration(), in: environment).blocking
-  }
-
   /// Closes the store.
   public func close() throws(BlobStorageError) { try store.engine.close() }
 

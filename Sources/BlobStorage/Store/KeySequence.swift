@@ -6,17 +6,12 @@ public struct KeySequence: AsyncSequence, Sendable {
   public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(store: store, prefix: prefix) }
 
   public struct AsyncIterator: AsyncIteratorProtocol {
-    private let store: BlobStore
-    private let prefix: String
-    private var page: ArraySlice<KeyEntry> = []
-    private var last: String?
-    private var isAtEnd = false
+    fileprivate let store: BlobStore
+    fileprivate let prefix: String
+    fileprivate var page: ArraySlice<KeyEntry> = []
+    fileprivate var last: String?
+    fileprivate var isAtEnd = false
     private static let pageCount = 1_000
-
-    init(store: BlobStore, prefix: String) {
-      self.store = store
-      self.prefix = prefix
-    }
 
     public mutating func next() async throws(BlobStorageError) -> KeyEntry? {
       if page.isEmpty, !isAtEnd {

@@ -42,18 +42,19 @@ final class OperationPool: Sendable {
   ) async throws(BlobStorageError) -> T {
     // A continuation does not keep the error's type, so a result carries it.
     let cancellation = CancellationFlag()
-    let call = WaitingCall<Result<T, BlobStorageError>>()
+    // The call while it waits for a thread. Its beginning or its cancellation resumes it, whichever comes first.
+    let waiting = Mutex<CheckedContinuation<Result<T, BlobStorageError>, Never>?>(nil)
     let mustRun = mustRun || Task.isCancelled
     let abandon: @Sendable () -> Void = {
       guard cancellation.isCancelled, !mustRun else { return }
-      call.begin()?.resume(returning: .failure(CancellationFlag.cancelled))
+      waiting.withLock { $0.take() }?.resume(returning: .failure(CancellationFlag.cancelled))
     }
     let result: Result<T, BlobStorageError> = await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
-        call.wait(continuation)
+        waiting.withLock { $0 = continuation }
         abandon()
         submit {
-          guard let continuation = call.begin() else { return }
+          guard let continuation = waiting.withLock({ $0.take() }) else { return }
           let result = CancellationFlag.$current.withValue(cancellation) { Result(catching: body) }
           continuation.resume(returning: result)
         }
@@ -63,17 +64,6 @@ final class OperationPool: Sendable {
       abandon()
     }
     return try result.get()
-  }
-
-  /// A call that waits for a thread. Its beginning or its cancellation resumes it, whichever comes first.
-  private final class WaitingCall<Value: Sendable>: Sendable {
-    private let continuation = Mutex<CheckedContinuation<Value, Never>?>(nil)
-
-    func wait(_ continuation: CheckedContinuation<Value, Never>) {
-      self.continuation.withLock { $0 = continuation }
-    }
-
-    func begin() -> CheckedContinuation<Value, Never>? { continuation.withLock { $0.take() } }
   }
 
   /// Runs `job` when a thread is free. Jobs begin in the order of submission.

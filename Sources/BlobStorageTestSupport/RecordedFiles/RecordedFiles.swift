@@ -165,10 +165,7 @@ package final class RecordedFiles: ForwardingFiles {
   private func changingNames<Value: Sendable>(
     _ body: (inout (files: [String: Int], next: Int)) throws(BlobStorageError) -> Value
   ) throws(BlobStorageError) -> Value {
-    let result: Result<Value, BlobStorageError> = names.withLock { names in
-      do throws(BlobStorageError) { return .success(try body(&names)) } catch { return .failure(error) }
-    }
-    return try result.get()
+    try names.withLock { (names) throws(BlobStorageError) in try body(&names) }
   }
 }
 

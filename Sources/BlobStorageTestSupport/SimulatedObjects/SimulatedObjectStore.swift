@@ -179,7 +179,7 @@ package final class SimulatedObjectStore: ObjectStore {
   // MARK: Inside
 
   /// Repeats a call as often as a client does. `body` returns nil if no answer comes.
-  private func attempt<T>(
+  private func attempt<T: Sendable>(
     _ kind: ObjectCallKind, _ name: String, _ hook: Hook?,
     _ body: (inout State) throws(BlobStorageError) -> T?,
     finish: ((T, inout State) -> Void)? = nil
@@ -189,7 +189,7 @@ package final class SimulatedObjectStore: ObjectStore {
       number += 1
       let call = ObjectCall(kind: kind, name: name, attempt: number)
       try hook?(call)
-      let (answer, isLast) = try locked { (state) throws(BlobStorageError) -> (T?, Bool) in
+      let (answer, isLast) = try state.withLock { (state) throws(BlobStorageError) -> (T?, Bool) in
         state.requestCount += 1
         state.counts[kind, default: 0] += 1
         Self.landDue(&state)
@@ -251,15 +251,4 @@ package final class SimulatedObjectStore: ObjectStore {
     }
     return low
   }
-
-  private func locked<T>(_ body: (inout State) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-    let box: Result<Carried<T>, BlobStorageError> = state.withLock { state in
-      do throws(BlobStorageError) { return .success(Carried(value: try body(&state))) } catch {
-        return .failure(error)
-      }
-    }
-    return try box.get().value
-  }
 }
-
-private struct Carried<T>: @unchecked Sendable { var value: T }

@@ -29,7 +29,7 @@ struct AtOnceTests {
         throw BlobStorageError(.io, "not in the page cache")
       }
     }
-    store = try BlockingBlobStore.open(at: place.path, in: environment)
+    store = try BlobStore.open(at: place.path, StoreConfiguration(), in: environment).blocking
     var random = SplitMix64.announced()
     noise = random.bytes(64 << 10)
   }

@@ -1,5 +1,7 @@
 import BlobStorage
+import BlobStorageMount
 import BlobStorageTestSupport
+import BlobStorageTransfer
 import BlobStorageTrees
 import Foundation
 import SystemPackage
@@ -154,6 +156,30 @@ struct StateTests {
       #expect(try recorder.finish().name == name)
     }
     #expect(try Set(states.states().map(\.name)) == ["one", "one-2", "one-3"])
+  }
+
+  @Test("are listed in a mount with the attributes of their folders, without their other entries")
+  func mounted() async throws {
+    let store = try await place.opened()
+    let folder = place.temporary.path.string + "/tree"
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    try Data("a".utf8).write(to: URL(filePath: folder + "/a"))
+    let state = try #require(
+      try await store.importFiles([folder], options: ImportOptions(prefix: "t/")).state)
+    let key = InternalKey.Purpose.state.key(Array(state.id.description.utf8))
+    let record = try #require(try engine.internalVersions(key).first)
+    let entries = try #require(try engine.data(record.row.digest))
+    // Bytes that are no entry.
+    try engine.putInternal(key, .data(entries + Data([9, 9, 9])), metadata: record.row.metadata)
+    let tree = StatesTree(engine)
+    let children = try tree.page(of: [], after: nil).children
+    #expect(children.count == 1)
+    for child in children {
+      guard case .folder(let path) = child.item else { continue }
+      for _ in 0..<2 { #expect(try tree.mark(ofFolder: path) != nil) }
+      expectThrows(.corrupted) { _ = try tree.page(of: path, after: nil) }
+    }
+    try await store.close()
   }
 
   private func expectThrows(_ code: BlobStorageError.Code, _ body: () throws -> Void) {
