@@ -362,13 +362,15 @@ package final class Tails: Sendable {
       if index == state.tails.count {
         state.tails.append(Tail(header: header, published: 0, records: [], end: start))
       }
-      // Another thread may have been faster.
-      guard state.tails[index].end <= start else { return }
-      state.tails[index].records += records
+      // Another thread may have been faster, and may have read less.
+      let known = state.tails[index].end
+      guard known < end else { return }
+      let added = records.filter { $0.offset >= known }
+      state.tails[index].records += added
       state.tails[index].end = end
       state.tails[index].file = file
       state.isExtended = true
-      state.count(records, at: time)
+      state.count(added, at: time)
     }
     return true
   }

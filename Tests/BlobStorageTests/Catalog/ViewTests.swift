@@ -293,6 +293,47 @@ struct ViewTests {
     try pair.close()
   }
 
+  /// V1: fails if a thread leaves a pack at what another thread has read of it meanwhile, which is less.
+  @Test("has what was published last, though another thread has read the pack only up to an earlier commit")
+  func readByTwo() throws {
+    let isArmed = Atomic<Bool>(false)
+    let openCount = Atomic<Int>(0)
+    let waiting = DispatchSemaphore(value: 0)
+    let turns = [DispatchSemaphore(value: 0), DispatchSemaphore(value: 0)]
+    var environment = Pair.environment
+    // Two looks stop before they open the pack.
+    environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard isArmed.load(ordering: .acquiring), call == "open",
+        path.lastComponent?.string.hasSuffix(".pack") ?? false
+      else { return }
+      let number = openCount.add(1, ordering: .relaxed).oldValue
+      guard number < turns.count else { return }
+      waiting.signal()
+      turns[number].wait()
+    }
+    let pair = try Pair(environment)
+    _ = try pair.one.put("a", [1])
+    isArmed.store(true, ordering: .releasing)
+    let found = Mutex<[String: Bool]>([:])
+    let done = DispatchSemaphore(value: 0)
+    for key in ["a", "b"] {
+      if key == "b" { _ = try pair.one.put(key, [2]) }
+      Thread.detachNewThread {
+        let isThere = (try? pair.two.version(key, nil)) != nil
+        found.withLock { $0[key] = isThere }
+        done.signal()
+      }
+      try #require(waiting.wait(timeout: .now() + 60) == .success)
+    }
+    for turn in turns {
+      turn.signal()
+      done.wait()
+    }
+    #expect(found.withLock { $0 } == ["a": true, "b": true])
+    #expect(try pair.two.version("b", nil) != nil)
+    try pair.close()
+  }
+
   /// V3: fails if a view looks at files to see whether the catalog was replaced or a pack has grown. Now and then, by
   /// the clock, it does look whether the table of open packs was removed.
   @Test("is taken without a system call when nothing has changed", arguments: [[], Weaknesses.ignoresCounts])
