@@ -8,9 +8,11 @@ public enum BlobContent: Sendable {
   case file(String)
   /// An open descriptor, such as standard input (0), read from its current offset. It is not closed.
   case descriptor(Int32)
-  /// The bytes that the closure returns, until it returns nil or no bytes. It runs on one of the store's threads, and
-  /// keeps others from it while it waits: for a slow source, use ``BlobStore/put(from:forKey:options:progress:)``. If it
-  /// throws an error, the put ends as `sourceFailed`.
+  /// The bytes that the closure returns, until it returns nil or no bytes. If it throws an error, the put ends as
+  /// `sourceFailed`.
+  ///
+  /// It runs on one of the store's threads, and keeps others from it while it waits: for a slow source, use
+  /// ``BlobStore/put(from:forKey:options:progress:)``.
   case stream(@Sendable () throws -> Data?)
 }
 

@@ -133,14 +133,6 @@ public struct BlockingBlobStore: Sendable {
     return data
   }
 
-  /// Calls `body` with the bytes of a key's current or named version; nil when there is none.
-  public func withBytes<Result>(
-    forKey key: String, version: BlobVersion.ID? = nil, _ body: (RawSpan) throws(BlobStorageError) -> Result
-  ) throws(BlobStorageError) -> Result? {
-    guard let data = try data(forKey: key, version: version) else { return nil }
-    return try body(data.bytes)
-  }
-
   /// All versions of a key, newest first.
   public func versions(of key: String) throws(BlobStorageError) -> [BlobVersion] {
     try store.engine.versions(key)

@@ -78,12 +78,6 @@ struct InputReader {
 
   mutating func short() -> Int { byte() | byte() << 8 }
 
-  mutating func long() -> UInt64 {
-    var value: UInt64 = 0
-    for shift in 0..<8 { value |= UInt64(byte()) << UInt64(8 * shift) }
-    return value
-  }
-
   mutating func bytes(_ count: Int) -> [UInt8] {
     defer { rest = rest.dropFirst(count) }
     return Array(rest.prefix(count))

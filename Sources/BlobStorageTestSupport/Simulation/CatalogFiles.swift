@@ -81,9 +81,11 @@ package final class CatalogLocks: Sendable {
     }
   }
 
-  func release(_ bytes: Range<Int64>, of path: FilePath, _ file: ObjectIdentifier) {
+  /// - Parameter bytes: nil for all locks that the file holds.
+  func release(_ bytes: Range<Int64>? = nil, of path: FilePath, _ file: ObjectIdentifier) {
     let hook = state.withLock { state in
-      state.ranges[path]?.removeAll { $0.file == file && $0.bytes == bytes }
+      if bytes == nil { state.holders[path]?.removeAll { $0.file == file } }
+      state.ranges[path]?.removeAll { $0.file == file && (bytes == nil || $0.bytes == bytes) }
       return state.hook
     }
     hook?(path)
@@ -91,15 +93,6 @@ package final class CatalogLocks: Sendable {
 
   /// Sets what runs when a lock is released: after a transaction or a commit, before its caller learns the outcome.
   package func afterRelease(_ hook: (@Sendable (FilePath) -> Void)?) { state.withLock { $0.hook = hook } }
-
-  func release(_ path: FilePath, _ file: ObjectIdentifier) {
-    let hook = state.withLock { state in
-      state.holders[path]?.removeAll { $0.file == file }
-      state.ranges[path]?.removeAll { $0.file == file }
-      return state.hook
-    }
-    hook?(path)
-  }
 }
 
 private final class LockedFile: ForwardingFile {
@@ -124,14 +117,22 @@ private final class LockedFile: ForwardingFile {
 
   func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool {
     guard let locks else { return try file.lock(kind, wait: wait) }
-    let kind: LockKind = path.string.hasSuffix("/lock") ? .exclusive : kind
+    let isOfCatalog = path.string.hasSuffix("/lock")
+    let holder = CatalogLocks.Holder(
+      file: ObjectIdentifier(self), process: process, kind: isOfCatalog ? .exclusive : kind)
+    return try acquire(isOfCatalog ? .settle : nil, "lock", wait: wait) { locks.acquire(path, holder) }
+  }
+
+  /// Repeats `attempt` until it succeeds. Returns false if it fails and `wait` is false.
+  private func acquire(
+    _ step: TableStep?, _ name: String, wait: Bool, _ attempt: () -> Bool
+  ) throws(BlobStorageError) -> Bool {
     while true {
       guard process.isAlive else { throw .simulatedStop }
       scheduler?.waitForTurn()
-      if path.string.hasSuffix("/lock") { process.log(.settle, "lock") }
+      if let step { process.log(step, name) }
       guard process.isAlive else { throw .simulatedStop }
-      let holder = CatalogLocks.Holder(file: ObjectIdentifier(self), process: process, kind: kind)
-      if locks.acquire(path, holder) { return true }
+      if attempt() { return true }
       guard wait else { return false }
       guard let scheduler else { preconditionFailure("no actor would end this waiting") }
       scheduler.waitForWake()
@@ -146,15 +147,8 @@ private final class LockedFile: ForwardingFile {
     let step = Self.step(bytes)
     if missing.contains(step) { return true }
     guard let locks else { return try file.lock(bytes: bytes, wait: wait) }
-    while true {
-      guard process.isAlive else { throw .simulatedStop }
-      scheduler?.waitForTurn()
-      process.log(step, "live")
-      guard process.isAlive else { throw .simulatedStop }
-      if locks.acquire(bytes, of: path, ObjectIdentifier(self), process) { return true }
-      guard wait else { return false }
-      guard let scheduler else { preconditionFailure("no actor would end this waiting") }
-      scheduler.waitForWake()
+    return try acquire(step, "live", wait: wait) {
+      locks.acquire(bytes, of: path, ObjectIdentifier(self), process)
     }
   }
 
@@ -185,7 +179,7 @@ private final class LockedFile: ForwardingFile {
 
   private func release() {
     guard let locks else { return }
-    locks.release(path, ObjectIdentifier(self))
+    locks.release(of: path, ObjectIdentifier(self))
     scheduler?.wake()
   }
 

@@ -73,10 +73,10 @@ package final class Scheduler: Sendable {
     for (index, body) in bodies.enumerated() {
       let turn = state.withLock { $0.actors[index].turn }
       // Released after the run, because a thread's object may outlive the thread.
-      let once = Once(body)
+      let rest = Mutex<(@Sendable () -> Void)?>(body)
       let thread = Thread { [self] in
         turn.wait()
-        once.run()
+        rest.withLock { $0.take() }?()
         end()
       }
       thread.stackSize = 4 << 20
@@ -152,13 +152,4 @@ package final class Scheduler: Sendable {
     if let killed { kill(killed) }
     turn.signal()
   }
-}
-
-/// A closure that runs once.
-private final class Once: Sendable {
-  private let body: Mutex<(@Sendable () -> Void)?>
-
-  init(_ body: @escaping @Sendable () -> Void) { self.body = Mutex(body) }
-
-  func run() { body.withLock { $0.take() }?() }
 }
