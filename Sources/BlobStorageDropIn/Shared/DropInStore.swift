@@ -151,10 +151,14 @@ final class DropInStore: Sendable {
     let path = StoreLocation.of(folder.resolvingSymlinksInPath()).path
     let environment = environment ?? Engine.Environment()
     while true {
-      do throws(BlobStorageError) { return try .open(at: path, in: environment) } catch {
+      do throws(BlobStorageError) {
+        return try BlobStore.open(at: path, StoreConfiguration(), in: environment).blocking
+      } catch {
         guard error.code == .noStore else { throw error }
       }
-      do throws(BlobStorageError) { return try .create(at: path, in: environment) } catch {
+      do throws(BlobStorageError) {
+        try Engine.create(at: path, options: StoreOptions(), environment: environment)
+      } catch {
         // Another process created it first.
         guard error.code == .storeExists else { throw error }
       }

@@ -40,7 +40,9 @@ struct OldData {
     let wanted = groups.filter { group in known.map { Self.contains($0, group.key) } ?? true }
     if !wanted.isEmpty {
       // Closing it syncs everything at once.
-      let session = try BlockingBlobStore.open(at: location.path, in: environment ?? Engine.Environment())
+      let session = try BlobStore.open(
+        at: location.path, StoreConfiguration(), in: environment ?? Engine.Environment()
+      ).blocking
       do throws(BlobStorageError) {
         for group in wanted where try !put(group, into: session) {
           leftOut.append(group.key)

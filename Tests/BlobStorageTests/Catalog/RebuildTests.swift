@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageTestSupport
 import Foundation
 import Synchronization
+import SystemPackage
 import Testing
 
 @Suite("A catalog")

@@ -28,8 +28,8 @@ struct SortedRowsTests {
 
     mutating func set(_ key: [UInt8], _ value: [UInt8]?) {
       let stored = value.map { bytes in bytes.withUnsafeBytes { memory.copy($0) } }
-      let memory = memory
-      key.withUnsafeBytes { key in rows.set(key, stored) { memory.copy($0) } }
+      let kept = key.withUnsafeBytes { memory.copy($0) }
+      rows.set(kept, stored) { _ in kept }
       let (index, isFound) = place(key)
       if isFound {
         expected[index].value = value
