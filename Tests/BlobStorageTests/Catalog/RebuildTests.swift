@@ -111,6 +111,28 @@ struct RebuildTests {
     opened.close()
   }
 
+  @Test("can be changed while a process has it open that may not make it anew")
+  func refused() throws {
+    let temporary = try TemporaryFolder()
+    try CatalogPlace.open(in: temporary).close()
+    try SystemFiles().remove(temporary.path.appending("catalog/state"))
+    let files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename" || call == "createDirectory",
+        path.lastComponent?.string.hasPrefix("g") == true
+      else { return }
+      throw .systemCall(call, path: path, errno: Errno.permissionDenied.rawValue)
+    }
+    let reader = try CatalogPlace.open(in: temporary, files: files)
+    let isChanged = try ending {
+      let catalog = try CatalogPlace.open(in: temporary)
+      defer { catalog.close() }
+      try catalog.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
+      return true
+    }
+    #expect(isChanged == true, "it would wait for ever")
+    reader.close()
+  }
+
   @Test("is shared by all that have the store open in one process")
   func shared() throws {
     let place = try StorePlace()
