@@ -111,6 +111,23 @@ struct RebuildTests {
     opened.close()
   }
 
+  @Test("is not rebuilt again by a writer that found it damaged, once another has rebuilt it")
+  func rebuiltMeanwhile() throws {
+    let temporary = try TemporaryFolder()
+    let one = try CatalogPlace.open(in: temporary)
+    let two = try CatalogPlace.open(in: temporary) { () throws(BlobStorageError) in
+      try one.rebuild(because: nil)
+    }
+    var isFirst = true
+    try two.write { (_) throws(BlobStorageError) in
+      defer { isFirst = false }
+      if isFirst { throw BlobStorageError(.catalogDamaged, "A row is damaged.") }
+    }
+    #expect(two.generation == one.generation)
+    one.close()
+    two.close()
+  }
+
   @Test("can be changed while a process has it open that may not make it anew")
   func refused() throws {
     let temporary = try TemporaryFolder()
