@@ -316,4 +316,22 @@ struct RecompressionTests {
     }
     #expect(try DamageTests.paths(lab).contains(path))
   }
+
+  @Test("names a pack that the medium cannot read: nothing of it looks as if it had nothing to gain")
+  func unreadable() throws {
+    let lab = try Self.lab()
+    // Chunks alone, so that marking reads no pack.
+    try lab.session { engine in
+      for number in 0..<8 { try lab.put(engine, [("\(number)", Self.text(UInt64(number), 3_000))]) }
+    }
+    let path = try #require(try DamageTests.paths(lab).first)
+    let name = try #require(path.lastComponent?.stem)
+    try lab.session { engine in
+      try DamageTests.breakMedium(lab, path, 0..<1 << 40)
+      defer { lab.disk.beforeCalls(nil) }
+      let report = try engine.collectGarbage(Self.options)
+      #expect(report.recompressedPackCount == 0)
+      #expect(report.obstacles.map(\.pack) == [name])
+    }
+  }
 }
