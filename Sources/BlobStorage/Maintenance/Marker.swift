@@ -261,11 +261,13 @@ extension Marker {
     }
     for name in packs {
       var digests: [BlobDigest] = []
-      // An unreadable pack is left alone when its content is examined.
-      _ = try unlessCorrupted(
+      // A damaged pack is left alone when its content is examined.
+      let outcome = try unlessCorrupted(
         try blobs.packs.scan(name) { record in
           if case .chunk(let chunk) = record.content { digests.append(chunk.digest) }
         })
+      // What could not be read now may be readable then, and would pass for garbage.
+      if let error = outcome??.unreadable { unreadable.append(error) }
       for page in digests.parts(of: Self.pageCount) {
         let (live, bases) = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
           var live: [BlobDigest] = []
