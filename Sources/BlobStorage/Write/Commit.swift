@@ -157,7 +157,7 @@ extension WriterSession {
       return max(0, writer.reservedByteCount - writer.byteCount)
     }
 
-    /// Whether a chunk without a base is pending, or any chunk was until after the view was taken.
+    /// Whether a chunk without a base is pending, or was until after the view was taken.
     package func hasPendingChunk(_ digest: BlobDigest) -> Bool {
       session.locked { $0.pending.hasChunk(digest, in: attempt) }
     }
