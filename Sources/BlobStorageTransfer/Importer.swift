@@ -445,12 +445,8 @@ extension Importer {
     guard let cache else { return }
     try cache.holdLimit()
     var presentCount = 0
-    var last: String?
-    while true {
-      let page = try engine.keys(cache.prefix, after: last, limit: 1_000)
+    try engine.forEachPage(prefix: cache.prefix) { page in
       presentCount += page.count { cachedKeys.contains(Array($0.key.utf8)) }
-      guard page.count == 1_000, let end = page.last else { break }
-      last = end.key
     }
     report.evictedFileCount = cachedKeys.count - presentCount
   }

@@ -44,14 +44,25 @@ extension BlobStore {
         hold = KeyHold(name: name, prefix: Array(try Engine.nonempty(prefix, elseSay: "a state").utf8))
       case .state(let state):
         guard let stamp = try engine.internalVersions(StateRecord(state).key).first?.stamp else {
-          throw BlobStorageError(.invalidArgument, "State \(state.text) was dropped.")
+          throw Self.dropped(state)
         }
         hold = KeyHold(name: name, prefix: Array(state.prefix.utf8), state: state.id.number, time: stamp.time)
       }
       do throws(BlobStorageError) {
         try engine.putInternal(hold.key, .data(Data()), metadata: hold.metadata, if: .absent)
       } catch { throw error.code == .conditionFailed ? taken : error }
+      // A state may have been dropped just before.
+      guard case .state(let state) = target, try engine.internalVersions(StateRecord(state).key).isEmpty
+      else {
+        return
+      }
+      try engine.dropInternal([hold.key])
+      throw Self.dropped(state)
     }
+  }
+
+  private static func dropped(_ state: TreeState) -> BlobStorageError {
+    BlobStorageError(.invalidArgument, "State \(state.text) was dropped.")
   }
 
   /// Ends a hold on keys, a state or a blob; false if no hold has that name.

@@ -125,8 +125,8 @@ package struct StateFile: Sendable {
         switch error.code {
         // A copy has brought back a state that is a link already.
         case .conditionFailed: unneeded.append(record.key)
-        // An unreadable state that others build on stays as it is.
-        case .corrupted: break
+        // An unreadable state that others build on stays as it is, and so does one that is held by now.
+        case .corrupted, .held: break
         default: throw error
         }
       }

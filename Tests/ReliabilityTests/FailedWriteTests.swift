@@ -82,6 +82,36 @@ struct FailedWriteTests {
     }
   }
 
+  /// Fails if the packs that were given up keep their slots until the store is opened again.
+  @Test("takes a slot of an open pack only until none is left")
+  func slots() throws {
+    let lab = try Lab()
+    let engine = try lab.open()
+    let table = try #require(engine.catalog.live.table)
+    for number in 0..<LiveTable.slotCount {
+      // It begins a pack.
+      let data = noise(UInt64(number), 100)
+      let record = ChunkRecord(
+        digest: BlobDigest.of(Array(data)), plainByteCount: data.count, codecNumber: 0)
+      _ = try engine.writer.append(.chunk(record), payload: data.bytes)
+      lab.disk.plan(Fault(.write, errno: .ioError))
+      #expect(throws: BlobStorageError.self) { try engine.put("k", .data(noise(1_000, 500)), .relaxed) }
+    }
+    #expect(table.entries().count == LiveTable.slotCount)
+    _ = try engine.put("k", .data(noise(1_001, 500)), .relaxed)
+    #expect(table.entries().isEmpty)
+    try engine.writer.rollOver()
+    _ = try engine.put("l", .data(noise(1_002, 500)), .relaxed)
+    #expect(table.entries().count == 1)
+    try engine.close()
+    try lab.session { engine in
+      let (keys, damaged) = (
+        try engine.keys("", after: nil, limit: 9).map(\.key), try engine.verify().damaged
+      )
+      #expect(keys == ["k", "l"] && damaged == [])
+    }
+  }
+
   /// Fails if a later put counts on a chunk of the lost pack: another process may have collected it.
   @Test(
     "loses its pack, and no later put counts on what other threads had handed to the system in it",

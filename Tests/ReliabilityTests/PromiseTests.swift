@@ -82,6 +82,27 @@ struct PromiseTests {
     try other.close()
   }
 
+  /// Fails if only the callers look for holds: a hold may be made while their commit waits.
+  @Test("that a hold on a state makes, where a commit drops the state or renames it")
+  func heldState() throws {
+    let lab = try Lab()
+    try lab.session { engine in
+      let text = Array(Hex.text(UInt64(5)).utf8)
+      let (key, link) = (InternalKey.Purpose.state.key(text), InternalKey.Purpose.link.key(text))
+      try engine.putInternal(key, .data(Data()))
+      let hold = KeyHold(name: "h", prefix: [], state: 5)
+      try engine.putInternal(hold.key, .data(Data()), metadata: hold.metadata)
+      let dropping = #expect(throws: BlobStorageError.self) { try engine.dropInternal([key]) }
+      #expect(dropping?.code == .held)
+      let renaming = #expect(throws: BlobStorageError.self) { try engine.rename(key, to: link, .durable) }
+      #expect(renaming?.code == .held)
+      #expect(try engine.internalVersions(key).count == 1)
+      try engine.dropInternal([hold.key])
+      try engine.dropInternal([key])
+      #expect(try engine.internalVersions(key).isEmpty)
+    }
+  }
+
   @Test("that is kept by storing a manifest anew which another process has not forced to the medium")
   func manifest() throws {
     let data = noise(1, 6_000)

@@ -346,7 +346,10 @@ package final class Catalog: Sendable {
     guard let live = live.table else { return nil }
     if let slot = try live.claim(pack) { return slot }
     try reap(try database())
-    return try live.claim(pack)
+    if let slot = try live.claim(pack) { return slot }
+    // A pack that was given up after a failed write keeps its slot until a write recovers the pack.
+    mustRecover.store(true, ordering: .relaxed)
+    return nil
   }
 
   /// Waits until every commit that may rely on packs condemned before has ended.

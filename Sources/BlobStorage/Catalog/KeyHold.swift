@@ -29,7 +29,7 @@ package struct KeyHold: Hashable, Sendable {
   }
 
   package func refusal(of key: [UInt8]) -> BlobStorageError {
-    let key = String(decoding: key, as: UTF8.self)
+    let key = InternalKey.shown(key)
     return BlobStorageError(
       .held, "“\(key)” is held by “\(name)”: release that hold first.", key: key)
   }

@@ -421,7 +421,7 @@ package final class Tails: Sendable {
     throw BlobStorageError(.catalogDamaged, "The catalog lacks what open packs have published before.")
   }
 
-  /// Applies a tail; false if the catalog lacks the records before it.
+  /// Applies a tail; false if records before it or in it are missing.
   private func settle(
     _ tail: Tail, _ promised: Int64, _ transaction: WriteTransaction, _ rest: inout Int
   ) throws(BlobStorageError) -> Bool {
@@ -429,17 +429,22 @@ package final class Tails: Sendable {
     guard tail.covers(from: known.appliedByteCount) else { return false }
     var row = known
     var isBetweenCommits = true
+    var isWhole = true
     for record in tail.records where record.offset >= row.appliedByteCount {
       // A tail begins with a commit, because refs name the chunks of their own commit by places.
       if rest <= 0, isBetweenCommits { break }
-      guard record.offset == row.appliedByteCount else { return false }
+      // The commits in between were forgotten. What is applied counts, so that the next attempt goes on from there.
+      guard record.offset == row.appliedByteCount else {
+        isWhole = false
+        break
+      }
       try transaction.apply(record, from: number, &row)
       isBetweenCommits = record.endsCommit
       rest -= 1
     }
     row.promisedByteCount = max(row.promisedByteCount, min(promised, row.appliedByteCount))
     if row != known { try transaction.setPackRow(number, row, insteadOf: known) }
-    return true
+    return isWhole
   }
 }
 

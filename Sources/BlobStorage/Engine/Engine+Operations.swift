@@ -281,7 +281,8 @@ extension Engine {
     // With all keys gone, the states are void. Holds stay.
     if prefix.isEmpty {
       let holds = InternalKey.Purpose.hold.prefix
-      try dropInternal(try internalVersions().map(\.key).filter { !$0.starts(with: holds) })
+      let others = try internalVersions().map(\.key).filter { !$0.starts(with: holds) }
+      if !others.isEmpty { _ = try drop(others, keeping: nil, .durable, held: .dropped) }
     }
     return count
   }
@@ -460,7 +461,7 @@ extension Engine {
     return try commitVersions(on: [from, to], durability) {
       (commit, found) throws(BlobStorageError) in
       guard let name = try commit.transaction.nameRow(from), name.versionCount > 0 else { return nil }
-      if !InternalKey.isInternal(from) { try commit.checkHold(on: from) }
+      try commit.checkHold(on: from)
       let versions = try commit.transaction.versions(of: name)
       guard try found.mayReferTo(versions.map(\.row), commit) else { return nil }
       for version in versions.reversed() {

@@ -425,10 +425,12 @@ extension Engine {
   }
 
   /// Drops internal keys.
+  ///
+  /// - Throws: `held` if a hold protects one of them; nothing was changed.
   package func dropInternal(_ keys: [[UInt8]]) throws(BlobStorageError) {
     guard !keys.isEmpty else { return }
     try checkOpen()
-    _ = try drop(keys, keeping: nil, .durable, held: .dropped)
+    _ = try drop(keys, keeping: nil, .durable, held: .refused)
   }
 
   /// All holds on keys and states.

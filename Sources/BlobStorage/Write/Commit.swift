@@ -157,7 +157,7 @@ extension WriterSession {
       return max(0, writer.reservedByteCount - writer.byteCount)
     }
 
-    /// Whether a chunk without a base is pending, or any chunk was until after the view was taken.
+    /// Whether a chunk without a base is pending, or was until after the view was taken.
     package func hasPendingChunk(_ digest: BlobDigest) -> Bool {
       session.locked { $0.pending.hasChunk(digest, in: attempt) }
     }
@@ -223,8 +223,8 @@ extension WriterSession.Commit {
     return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)
   }
 
-  /// The hold that protects the key's versions; nil if there is none. A commit that changes a hold takes all stripes, so
-  /// none comes between the view and the end of this commit.
+  /// The hold that protects the key's versions; nil if there is none. A commit that changes a hold takes all stripes,
+  /// so none comes between the view and the end of this commit.
   mutating func hold(on key: [UInt8]) throws(BlobStorageError) -> KeyHold? {
     let known: [KeyHold]
     if let holds { known = holds } else { known = try transaction.keyHolds() }

@@ -9,7 +9,7 @@ package struct PendingRecords: Sendable {
   private var attemptCount: UInt64 = 0
   /// Chunks and manifests that became visible during attempts, with the latest attempt at that time. The views of these
   /// attempts may lack them.
-  private var recentChunks: [BlobDigest: UInt64] = [:]
+  private var recentChunks: [BlobDigest: (attempt: UInt64, hasBase: Bool)] = [:]
   private var recentManifests: [BlobDigest: UInt64] = [:]
 
   package init() {}
@@ -56,10 +56,11 @@ package struct PendingRecords: Sendable {
       switch content {
       case .chunk(let chunk):
         chunks.removeValue(forKey: chunk.digest)
-        if let last = attempts.last { recentChunks[chunk.digest] = last }
+        if let last = attempts.last { recentChunks[chunk.digest] = (last, chunk.base != nil) }
       case .manifest(let manifest):
-        manifests.remove(manifest.digest)
-        if let last = attempts.last { recentManifests[manifest.digest] = last }
+        // Else its commit has failed.
+        guard manifests.remove(manifest.digest) != nil, let last = attempts.last else { continue }
+        recentManifests[manifest.digest] = last
       case .ref, .drop, .skipped: break
       }
     }
@@ -87,7 +88,7 @@ package struct PendingRecords: Sendable {
       return
     }
     if oldest > number, recentChunks.count + recentManifests.count > 0 {
-      recentChunks = recentChunks.filter { $0.value >= oldest }
+      recentChunks = recentChunks.filter { $0.value.attempt >= oldest }
       recentManifests = recentManifests.filter { $0.value >= oldest }
     }
   }
@@ -106,12 +107,14 @@ package struct PendingRecords: Sendable {
     }
   }
 
+  /// Whether any commit may count on the chunk. gc may have condemned the pack of its base before the attempt, so the
+  /// chunk has none.
   func hasChunk(_ digest: BlobDigest, in attempt: UInt64) -> Bool {
-    containsChunk(digest) || recentChunks[digest].map { $0 >= attempt } ?? false
+    containsChunk(digest) || recentChunks[digest].map { $0.attempt >= attempt && !$0.hasBase } ?? false
   }
 
   /// The same for a put that has appended the chunk itself, or has leased its base.
-  func hasOwnChunk(_ digest: BlobDigest, in attempt: UInt64) -> Bool {
-    chunks[digest] != nil || hasChunk(digest, in: attempt)
+  package func hasOwnChunk(_ digest: BlobDigest, in attempt: UInt64) -> Bool {
+    chunks[digest] != nil || recentChunks[digest].map { $0.attempt >= attempt } ?? false
   }
 }

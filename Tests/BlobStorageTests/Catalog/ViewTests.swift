@@ -376,6 +376,43 @@ struct ViewTests {
     #expect(differences == [])
   }
 
+  /// V5: fails if an attempt to settle applies again what the one before has applied in the same transaction.
+  @Test("counts each record once, though a part of a tail is read again while it is settled")
+  func forgottenPart() throws {
+    let place = try StorePlace()
+    let engine = try place.engine(Pair.environment)
+    let table = try #require(engine.catalog.live.table)
+    let header = PackHeader(
+      name: PackName(writer: 7, sequence: 1), storeID: engine.header.storeID,
+      digestAlgorithm: engine.header.digestAlgorithm, created: 1)
+    let writer = try PackWriter(header: header, backend: engine.backend, codecs: engine.codecs)
+    let keys = ["a", "b", "c"].map { Array($0.utf8) }
+    var commits: [(record: PackRecord, end: Int64)] = []
+    for (index, key) in keys.enumerated() {
+      let ref = RefRecord(
+        key: key, version: Stamp(time: UInt64(index) + 1, writer: 7), replaced: .none,
+        digest: BlobDigest.of(key), byteCount: 1, created: 1, metadata: [])
+      commits.append((try writer.append(.ref(ref)), writer.byteCount))
+    }
+    try writer.flush()
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      _ = try transaction.addPack(PackRow(name: header.name, created: header.created))
+    }
+    let slot = try #require(try table.claim(header.name))
+    for commit in [commits[0], commits[2]] {
+      try engine.catalog.tails.publish(
+        [commit.record], of: header, upTo: commit.end, in: slot, isPromised: false)
+    }
+    try engine.catalog.settle()
+    let settled = try CatalogPlace.dump(engine.catalog, keys: keys, stamps: [], digests: [])
+    #expect(settled.count == 6)
+    try engine.catalog.rebuild(because: nil)
+    #expect(try CatalogPlace.dump(engine.catalog, keys: keys, stamps: [], digests: []) == settled)
+    slot.release()
+    writer.file.close()
+    try engine.close()
+  }
+
   @Test(
     "V5: what is written to the catalog before settling makes its rows differ from those of one made anew")
   func unsettledRows() throws {

@@ -42,6 +42,23 @@ struct PendingRecordsTests {
     for number in 0..<3 { #expect(records.has(Self.chunk(UInt8(number)), in: old)) }
   }
 
+  /// Fails if a commit counts on a chunk whose base it has not looked up, or on a manifest whose commit has failed.
+  @Test(
+    "shows only the put that has a chunk's base that the chunk became visible, and nobody a failed manifest")
+  func basedChunk() {
+    var records = PendingRecords()
+    let (digest, base) = (BlobDigest.of(Data([1]), by: .blake3), BlobDigest.of(Data([2]), by: .blake3))
+    let chunk = ChunkRecord(digest: digest, plainByteCount: 1, codecNumber: 0, base: base)
+    let manifest = ManifestRecord(digest: digest, byteCount: 1, chunkCount: 1, depth: 0, listedCount: 1)
+    let attempt = records.beginAttempt()
+    records.remove([.chunk(chunk), .manifest(manifest)])
+    #expect(!records.has(.chunk(chunk), in: attempt))
+    #expect(!records.has(.manifest(manifest), in: attempt))
+    #expect(records.hasOwnChunk(digest, in: attempt))
+    let next = records.beginAttempt()
+    #expect(!records.hasOwnChunk(digest, in: next))
+  }
+
   @Test("forgets at the end of all attempts what it has shown them")
   func noAttempts() {
     var records = PendingRecords()
