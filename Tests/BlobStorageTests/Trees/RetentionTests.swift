@@ -342,6 +342,22 @@ struct RetentionTests {
     try await store.close()
   }
 
+  @Test("drops no version while an import is under way, which may have found any of them")
+  func besideImport() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    for text in ["1", "2"] { try await store.set("k", to: Data(text.utf8), archivingCurrent: true) }
+    let rules = policy { $0.last = 0 }
+    for scope in [KeyScope.all, .prefix("k"), .key("k")] {
+      let lock = try StatesLock.shared(store.engine.folder)
+      #expect(try await store.keep(rules, of: scope).droppedVersionCount == 0)
+      withExtendedLifetime(lock) {}
+    }
+    #expect(try await store.versions(of: "k").count == 2)
+    #expect(try await store.keep(rules, of: .key("k")).droppedVersionCount == 1)
+    try await store.close()
+  }
+
   @Test("refuses rules that would drop everything, and the empty prefix")
   func refused() async throws {
     let place = try StorePlace()
