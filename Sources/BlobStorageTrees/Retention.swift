@@ -260,12 +260,11 @@ extension Engine {
     guard !versions.isEmpty else { return }
     try folder.withReserve { () throws(BlobStorageError) in
       _ = try writer.commit(on: versions.map(\.key)) { (commit) throws(BlobStorageError) in
-        // A hold may have been made meanwhile.
-        let holds = try commit.transaction.keyHolds()
         for (key, stamps) in versions {
-          guard let name = try commit.transaction.nameRow(key),
-            try commit.transaction.hold(on: key, among: holds) == nil
-          else { continue }
+          // A hold may have been made meanwhile.
+          guard let name = try commit.transaction.nameRow(key), try commit.hold(on: key) == nil else {
+            continue
+          }
           // A delete may have made an archived version the current one.
           let current = InternalKey.isInternal(key) ? nil : name.current?.stamp
           var present: [Stamp] = []
