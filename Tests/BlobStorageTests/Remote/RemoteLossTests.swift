@@ -450,13 +450,15 @@ struct RemoteLossTests {
     try machines.check(["kept": bytes], "after the loss was accepted")
   }
 
-  @Test("or cut is damaged for a machine that never read it whole", arguments: [false, true])
+  @Test(
+    "or cut is damaged for a machine that never read it whole, until it is back", arguments: [false, true])
   func cutBefore(_ isRebuilt: Bool) throws {
     var random = SplitMix64.announced()
     let packs = try command("one") { (engine) throws in
       for key in ["kept", "gone"] { _ = try engine.put(key, random.bytes(20_000), PutOptions()) }
       _ = try engine.delete(["gone"], .durable)
     }
+    let object = machines.store.peek(packs[0])
     try cutPack()
     _ = try command("two") { (engine) throws in
       if isRebuilt { try engine.catalog.rebuild(because: nil) }
@@ -464,6 +466,10 @@ struct RemoteLossTests {
       #expect(try engine.collectGarbage(SharedMachines.everything).obstacles.map(\.code) == [.damagedPack])
     }
     #expect(machines.names("collections/") == [])
+    machines.store.set(packs[0], object)
+    _ = try command("two") { (engine) throws in
+      #expect(try engine.collectGarbage(SharedMachines.everything).obstacles == [])
+    }
   }
 
   @Test("or cut stops collections of a machine that has read it whole, until its loss is accepted")
