@@ -106,7 +106,7 @@ package struct StateFile: Sendable {
     throw BlobStorageError(.corrupted, "The entries of state \(record.state.id) are missing: run verify.")
   }
 
-  /// Drops states. A state that others build on stays as a link until none does.
+  /// Drops states that are not held. A state that others build on stays as a link until none does.
   ///
   /// - Parameter isAlone: whether no import is under way. An import may build on a state that nothing builds on yet.
   package func drop(_ states: [TreeState], isAlone: Bool = true) throws(BlobStorageError) {
@@ -125,8 +125,8 @@ package struct StateFile: Sendable {
         switch error.code {
         // A copy has brought back a state that is a link already.
         case .conditionFailed: unneeded.append(record.key)
-        // An unreadable state that others build on stays as it is.
-        case .corrupted: break
+        // An unreadable state that others build on stays as it is, and so does one that is held meanwhile.
+        case .corrupted, .held: break
         default: throw error
         }
       }

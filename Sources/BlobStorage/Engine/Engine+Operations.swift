@@ -329,7 +329,7 @@ extension Engine {
   }
 
   /// What a drop does with keys that a hold protects.
-  enum HeldKeys { case refused, skipped, dropped }
+  enum HeldKeys { case refused, skipped }
 
   /// Drops all versions of keys, or all but the current one and the youngest `count` archived ones, in one commit.
   ///
@@ -347,7 +347,7 @@ extension Engine {
         var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
         for key in keys {
           try commit.transaction.check(condition, on: key)
-          if held != .dropped, let hold = try commit.hold(on: key) {
+          if let hold = try commit.hold(on: key) {
             if held == .refused { throw hold.refusal(of: key) }
             continue
           }
@@ -460,7 +460,7 @@ extension Engine {
     return try commitVersions(on: [from, to], durability) {
       (commit, found) throws(BlobStorageError) in
       guard let name = try commit.transaction.nameRow(from), name.versionCount > 0 else { return nil }
-      if !InternalKey.isInternal(from) { try commit.checkHold(on: from) }
+      try commit.checkHold(on: from)
       let versions = try commit.transaction.versions(of: name)
       guard try found.mayReferTo(versions.map(\.row), commit) else { return nil }
       for version in versions.reversed() {

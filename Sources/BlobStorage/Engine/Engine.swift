@@ -424,11 +424,11 @@ extension Engine {
     _ = try store(key, content, options)
   }
 
-  /// Drops internal keys.
+  /// Drops internal keys, except held states.
   package func dropInternal(_ keys: [[UInt8]]) throws(BlobStorageError) {
     guard !keys.isEmpty else { return }
     try checkOpen()
-    _ = try drop(keys, keeping: nil, .durable, held: .dropped)
+    _ = try drop(keys, keeping: nil, .durable, held: .skipped)
   }
 
   /// All holds on keys and states.

@@ -237,6 +237,23 @@ struct RetentionTests {
     try await store.close()
   }
 
+  @Test("a hold on a state counts in the commit that drops the state, also if others build on it")
+  func heldMeanwhile() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    let states = try await importStates(2, "t", place, store)
+    for state in states { try await store.hold(.state(state), as: state.text) }
+    let file = StateFile(store.engine)
+    for dropped in [[states[0]], states] {
+      try file.drop(dropped)
+      #expect(try await Set(store.states().map(\.id)) == Set(states.map(\.id)))
+    }
+    for state in states { #expect(try await store.releaseHold(state.text)) }
+    try file.drop(states)
+    #expect(try await store.states().isEmpty)
+    try await store.close()
+  }
+
   @Test("of holds of one name that are made at once, one is made, and the others are refused")
   func sameHold() async throws {
     let place = try StorePlace()
