@@ -329,7 +329,7 @@ extension Engine {
   }
 
   /// What a drop does with keys that a hold protects.
-  enum HeldKeys { case refused, skipped }
+  package enum HeldKeys { case refused, skipped }
 
   /// Drops all versions of keys, or all but the current one and the youngest `count` archived ones, in one commit.
   ///

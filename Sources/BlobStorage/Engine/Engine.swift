@@ -424,11 +424,13 @@ extension Engine {
     _ = try store(key, content, options)
   }
 
-  /// Drops internal keys, except held states.
-  package func dropInternal(_ keys: [[UInt8]]) throws(BlobStorageError) {
+  /// Drops internal keys.
+  ///
+  /// - Throws: `held` for a held state that is refused; nothing was changed.
+  package func dropInternal(_ keys: [[UInt8]], held: HeldKeys = .skipped) throws(BlobStorageError) {
     guard !keys.isEmpty else { return }
     try checkOpen()
-    _ = try drop(keys, keeping: nil, .durable, held: .skipped)
+    _ = try drop(keys, keeping: nil, .durable, held: held)
   }
 
   /// All holds on keys and states.

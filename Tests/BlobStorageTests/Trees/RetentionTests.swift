@@ -242,13 +242,16 @@ struct RetentionTests {
     let place = try StorePlace()
     let store = try await place.opened()
     let states = try await importStates(2, "t", place, store)
-    for state in states { try await store.hold(.state(state), as: state.text) }
     let file = StateFile(store.engine)
-    for dropped in [[states[0]], states] {
-      try file.drop(dropped)
-      #expect(try await Set(store.states().map(\.id)) == Set(states.map(\.id)))
-    }
-    for state in states { #expect(try await store.releaseHold(state.text)) }
+    try await store.hold(.state(states[0]), as: "a")
+    try file.drop([states[0]])
+    #expect(try await Set(store.states().map(\.id)) == Set(states.map(\.id)))
+    #expect(try await store.releaseHold("a"))
+    try await store.hold(.state(states[1]), as: "b")
+    try file.drop(states)
+    #expect(try await store.states().map(\.id) == [states[1].id])
+    #expect(try await store.version(of: "t/a", in: states[1]) != nil)
+    #expect(try await store.releaseHold("b"))
     try file.drop(states)
     #expect(try await store.states().isEmpty)
     try await store.close()
