@@ -125,7 +125,7 @@ final class MountService: Sendable {
     let engine = engine
     let blob = try answering { () throws(BlobStorageError) -> OpenBlob? in
       if let blob = try engine.openBlob(version.key, version.id) { return blob }
-      // A state may be the last to have it. Only what is still kept after the lease was written is sure to stay readable.
+      // A state may be the last to have it. Only what is still kept after the lease was written stays for sure.
       guard let blob = try engine.openBlob(version.digest) else { return nil }
       do throws(BlobStorageError) {
         let isKept = try engine.catalog.read { (transaction) throws(BlobStorageError) in
