@@ -507,7 +507,9 @@ extension Engine {
     _ body: (inout WriterSession.Commit, inout FoundBlobs) throws(BlobStorageError) -> T?,
     orInBucket putAgain: (() throws(BlobStorageError) -> T?)? = nil
   ) throws(BlobStorageError) -> T? {
-    var found = FoundBlobs(checksCondemned: !sharing.collectsBesideCommits || keys.first != keys.last)
+    let isShared = !sharing.collectsBesideCommits
+    var found = FoundBlobs(
+      checksCondemned: isShared || keys.first != keys.last, checksBlobs: isShared && putAgain != nil)
     for _ in 0..<8 {
       found.begin()
       let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in
@@ -524,7 +526,7 @@ extension Engine {
           .io, "Pack \(lost), which the version is in, cannot be made durable: run verify.", pack: "\(lost)")
       }
       if let refusal {
-        guard let putAgain, !sharing.collectsBesideCommits else { throw refusal }
+        guard let putAgain, isShared else { throw refusal }
         return try putAgain()
       }
       for digest in found.unknown { found.add(digest, try chunks(of: digest)) }
