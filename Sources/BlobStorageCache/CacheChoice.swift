@@ -56,6 +56,8 @@ struct CacheChoice {
     var isAll = true
     var packs: [UInt32: Pack] = [:]
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      // It runs again if it finds the catalog damaged.
+      (cold, coldCounts, coldByteCount, isAll, packs) = ([], [:], 0, true, [:])
       for (number, row) in try transaction.packRows()
       where row.isSealed && !row.isDamaged && row.state == .live {
         packs[number] = Pack(
@@ -70,16 +72,18 @@ struct CacheChoice {
       }
     }
     let long = try cache.longBlobs(coldCounts.keys)
-    var placesByDigest: [BlobDigest: [(pack: UInt32, byteCount: Int64)]] = [:]
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+    let placesByDigest = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var found: [BlobDigest: [(pack: UInt32, byteCount: Int64)]] = [:]
       for (digest, count) in coldCounts where try transaction.versionCount(of: digest) <= count {
-        let places = try transaction.places(of: digest, chunks: long[digest])
-        placesByDigest[digest] = places
-        for (pack, byteCount) in places { packs[pack]?.coldByteCount += byteCount }
-        for (pack, byteCount) in Self.elsewhere(places) {
-          packs[pack]?.digests.append(digest)
-          packs[pack]?.elsewhereByteCount += byteCount
-        }
+        found[digest] = try transaction.places(of: digest, chunks: long[digest])
+      }
+      return found
+    }
+    for (digest, places) in placesByDigest {
+      for (pack, byteCount) in places { packs[pack]?.coldByteCount += byteCount }
+      for (pack, byteCount) in Self.elsewhere(places) {
+        packs[pack]?.digests.append(digest)
+        packs[pack]?.elsewhereByteCount += byteCount
       }
     }
     var choice = CacheChoice()

@@ -320,6 +320,8 @@ extension CacheCore {
       var victims: [(id: CachedKeyRow.ID, row: CachedKeyRow)] = []
       var excess = 0
       try engine.catalog.read { (view) throws(BlobStorageError) in
+        // It runs again if it finds the catalog damaged.
+        victims = []
         var count = try view.cachedKeyCount()
         let missing = max(0, countMax - count)
         state.withLock { $0.putCountMax = max(1, missing / 8) }

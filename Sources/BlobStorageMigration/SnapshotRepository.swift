@@ -143,6 +143,13 @@ public struct SnapshotRepository: Sendable, Hashable {
     var errors: Data?
   }
 
+  /// Options of `env`: what this process ignores, as the tool does while it handles signals, the program would ignore, too.
+  #if os(Linux)
+    private static let defaultSignals = ["--default-signal=INT,TERM"]
+  #else
+    private static let defaultSignals: [String] = []
+  #endif
+
   /// Runs the program to its end, or ends it if the task is cancelled.
   ///
   /// - Parameter warns: whether status 1 means that it has done its work, if all that it warns of are extended attributes.
@@ -151,7 +158,7 @@ public struct SnapshotRepository: Sendable, Hashable {
   ) throws(BlobStorageError) -> (output: Data, warnings: String?) {
     let process = Process()
     process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-    process.arguments = [program.rawValue] + arguments
+    process.arguments = Self.defaultSignals + [program.rawValue] + arguments
     if let folder { process.currentDirectoryURL = folder }
     let (result, errors) = (Pipe(), Pipe())
     (process.standardOutput, process.standardError) = (result, errors)

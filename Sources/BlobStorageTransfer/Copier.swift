@@ -218,7 +218,10 @@ package final class Copier {
   }
 
   private func plansInView(of keys: [CopiedKey]) throws(BlobStorageError) -> [PlannedKey] {
-    try target.catalog.read { (transaction) throws(BlobStorageError) -> [PlannedKey] in
+    let damaged = report.damaged
+    return try target.catalog.read { (transaction) throws(BlobStorageError) -> [PlannedKey] in
+      // It runs again if it finds the catalog damaged.
+      report.damaged = damaged
       var plans: [PlannedKey] = []
       for key in keys {
         let plan = try plan(of: key, transaction) { (place) throws(BlobStorageError) in

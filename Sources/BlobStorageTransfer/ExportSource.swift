@@ -45,7 +45,10 @@ struct ExportSource {
     }
     if entries.isEmpty, isAtEnd { return nil }
     var versions: [BlobVersion] = []
+    let known = missing
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      // It runs again if it finds the catalog damaged.
+      (versions, missing) = ([], known)
       for (bytes, stamp) in entries {
         let key = String(decoding: bytes, as: UTF8.self)
         guard matches(key) else { continue }

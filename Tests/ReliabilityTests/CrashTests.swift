@@ -157,21 +157,11 @@ struct CrashTests {
     Scenario(name: "a collection that compacts packs", setUp: garbageInEveryPack) { lab in
       try lab.session { _ = try $0.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.1)) }
     },
-    Scenario(name: "a collection that encodes chunks anew", setUp: textInTwoPacks) { lab in
-      try lab.session { engine in
-        let report = try engine.collectGarbage(GarbageCollectionOptions(recompresses: true))
-        guard report.recompressedPackCount > 0 else { throw Broken("nothing was encoded anew") }
-      }
-    },
+    Scenario(
+      name: "a collection that encodes chunks anew", setUp: textInTwoPacks, act: recompress),
     Scenario(
       name: "a collection that joins versions with their bases", options: RecompressionTests.similar,
-      setUp: similarVersions
-    ) { lab in
-      try lab.session { engine in
-        let report = try engine.collectGarbage(GarbageCollectionOptions(recompresses: true))
-        guard report.recompressedPackCount > 0 else { throw Broken("nothing was encoded anew") }
-      }
-    },
+      setUp: similarVersions, act: recompress),
     Scenario(name: "two collections and a put between", setUp: garbageInEveryPack) { lab in
       try lab.session { engine in
         _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.1))
@@ -356,6 +346,16 @@ struct CrashTests {
         for index in 0..<4 {
           try lab.put(engine, [("t\(number)\(index)", text.dropFirst(index * 5_000).prefix(5_000))])
         }
+      }
+    }
+  }
+
+  @Sendable private static func recompress(_ lab: Lab) throws {
+    try lab.session { engine in
+      let report = try engine.collectGarbage(GarbageCollectionOptions(recompresses: true))
+      // A collection that says what it could not read has answered, as one that throws has.
+      guard report.recompressedPackCount > 0 || !report.obstacles.isEmpty else {
+        throw Broken("nothing was encoded anew")
       }
     }
   }

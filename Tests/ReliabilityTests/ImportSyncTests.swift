@@ -95,7 +95,7 @@ struct ImportSyncTests {
     }
   }
 
-  @Test("keeps no version that a power cut may take with the pack of another process")
+  @Test("syncs the pack of a version of another process that it replaces, rather than archive the version")
   func replacedUnsynced() throws {
     let lab = try Lab()
     let (first, second) = (try lab.open(), try lab.open())
@@ -103,6 +103,7 @@ struct ImportSyncTests {
     #expect(try tree.importInto(first, .relaxed).newFileCount == 1)
     try noise(2, 9_001).write(to: URL(filePath: tree.path + "/a"))
     #expect(try tree.importInto(second).newFileCount == 1)
+    #expect(try second.versions("a").count == 1)
     try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
       let read = try engine.data("a", nil)
       #expect(read == noise(2, 9_001))

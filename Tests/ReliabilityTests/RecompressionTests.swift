@@ -316,4 +316,50 @@ struct RecompressionTests {
     }
     #expect(try DamageTests.paths(lab).contains(path))
   }
+
+  @Test("names a pack that the medium cannot read: nothing of it looks as if it had nothing to gain")
+  func unreadable() throws {
+    let lab = try Self.lab()
+    // Chunks alone, so that marking reads no pack.
+    try lab.session { engine in
+      for number in 0..<8 { try lab.put(engine, [("\(number)", Self.text(UInt64(number), 3_000))]) }
+    }
+    let path = try #require(try DamageTests.paths(lab).first)
+    let name = try #require(path.lastComponent?.stem)
+    try lab.session { engine in
+      try DamageTests.breakMedium(lab, path, 0..<1 << 40)
+      defer { lab.disk.beforeCalls(nil) }
+      let report = try engine.collectGarbage(Self.options)
+      #expect(report.recompressedPackCount == 0)
+      #expect(report.obstacles.map(\.pack) == [name])
+    }
+  }
+
+  @Test("takes nothing for garbage that the medium could not read only while it was marked")
+  func unreadableWhileMarked() throws {
+    let lab = try Self.lab()
+    let data = noise(1, 900)
+    try lab.session { try lab.put($0, [("a", data)]) }
+    let path = try #require(try DamageTests.paths(lab).first)
+    let file = try #require(path.lastComponent?.string)
+    try lab.session { engine in
+      // As in a cache: then only the packs of a round are marked.
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        try transaction.beginCountingVersions()
+      }
+      let openCount = Mutex(0)
+      lab.disk.beforeCalls { (call) throws(BlobStorageError) in
+        guard call.detail.contains(file) else { return }
+        if call.kind == .open { openCount.withLock { $0 += 1 } }
+        // The first and the fourth scan mark; the two behind each of them say what the pack has.
+        guard call.kind == .read, [1, 4].contains(openCount.withLock { $0 }) else { return }
+        throw .systemCall("read", path: path, errno: Errno.ioError.rawValue)
+      }
+      let report = try engine.collectGarbage(in: Set(try engine.catalog.packRows().map(\.number)))
+      lab.disk.beforeCalls(nil)
+      #expect(report.obstacles.map(\.code) == [.unreadable])
+      let read = try engine.data("a", nil)
+      #expect(read == data)
+    }
+  }
 }

@@ -50,10 +50,11 @@ struct SecondCopyTests {
     try lab.session { try Self.check($0) }
   }
 
+  /// Also when a collection that was killed has left the pack condemned.
   @Test(
     "is read when the medium cannot read the one that the catalog knows, or its pack is lost",
-    arguments: [false, true])
-  func gone(isLost: Bool) throws {
+    arguments: [false, true], [false, true])
+  func gone(isLost: Bool, isCondemned: Bool) throws {
     let lab = try Self.wholeStore()
     let digest = BlobDigest.of(Self.data)
     var known: PackName?
@@ -61,6 +62,11 @@ struct SecondCopyTests {
       known = try engine.catalog.read { (view) throws(BlobStorageError) -> PackName? in
         guard let row = try view.chunkRow(digest) else { return nil }
         return try view.packRow(row.place.pack)?.name
+      }
+      if isCondemned, let known {
+        _ = try engine.catalog.write { (transaction) throws(BlobStorageError) in
+          try transaction.updatePack(known) { $0.state = .condemned }
+        }
       }
     }
     let path = LostPackTests.packs.appending(try #require(known).fileName)

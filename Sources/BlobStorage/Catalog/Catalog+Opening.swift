@@ -143,7 +143,10 @@ extension Catalog {
     }
     if current.withLock({ $0 == nil }), let usersFile, try usersFile.lock(.exclusive, wait: false) {
       // No process uses it. On a full disk, it has the room that the new one needs.
-      try removeGenerations(except: nil)
+      // Whatever happens, the exclusive lock becomes a shared one below.
+      do throws(BlobStorageError) { try removeGenerations(except: nil) } catch {
+        logger.debug("The old catalog is not removed.", metadata: ["reason": "\(error.message)"])
+      }
     }
     try becomeUser(wait: false)
     do { try rebuildLocked() } catch { throw Self.final(error) }

@@ -239,7 +239,7 @@ package final class Catalog: Sendable {
   ) throws(BlobStorageError) -> T {
     do { return try body() } catch {
       guard error.code == .catalogDamaged else { throw error }
-      try rebuild(because: error, isPatient: isPatient)
+      try rebuild(because: error, isPatient: isPatient, unlessRebuiltSince: generation)
     }
     do { return try body() } catch {
       guard error.code == .catalogDamaged, let outer = current.withLock({ $0?.database.outerRows }) else {
@@ -383,12 +383,13 @@ package final class Catalog: Sendable {
 
   /// Discards the catalog and rebuilds it from the packs. Other processes wait with their writes.
   ///
-  /// - Parameter isPatient: whether to wait for `lock` without limit. A reader uses a private catalog instead.
+  /// - Parameters:
+  ///   - isPatient: whether to wait for `lock` without limit. A reader uses a private catalog instead.
+  ///   - damaged: a damaged generation. The catalog of another thread or process that has replaced it will do.
   package func rebuild(
-    because reason: BlobStorageError?, isPatient: Bool = true
+    because reason: BlobStorageError?, isPatient: Bool = true, unlessRebuiltSince damaged: String? = nil
   ) throws(BlobStorageError) {
     if isReadOnly { return try makeOwn() }
-    let before = generation
     if let outer = current.withLock({ $0?.database.outerRows }), outer.isDamaged { outer.distrust() }
     try prepare()
     try inTurn { () throws(BlobStorageError) in
@@ -396,10 +397,7 @@ package final class Catalog: Sendable {
       guard isPatient ? try lock(.exclusive, wait: true) : try lockWithPatience() else {
         return try makeOwn()
       }
-      if !isPatient, (try? adopt(isAlone: true)) != nil, generation != before {
-        // Another process has rebuilt it.
-        return
-      }
+      if let damaged, (try? adopt(isAlone: true)) != nil, generation != damaged { return }
       if let reason {
         logger.warning("The catalog is damaged and is rebuilt.", metadata: ["reason": "\(reason.message)"])
       }

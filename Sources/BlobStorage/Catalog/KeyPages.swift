@@ -101,9 +101,10 @@ extension Catalog {
       try read { (transaction) throws(BlobStorageError) in
         try transaction.forEachChunk(after: last) {
           (digest, row) throws(BlobStorageError) in
+          // If it finds the catalog damaged, the rebuilt one continues with this chunk.
+          goesOn = try body(digest, row, transaction)
           last = digest
           pageCount += 1
-          goesOn = try body(digest, row, transaction)
           return goesOn && pageCount < pageCountMax
         }
       }

@@ -58,7 +58,7 @@ package struct LocalSharing: Sharing {
     // The pack was renamed, and the next snapshot shows that. Only a private catalog must be rebuilt.
     try parts.catalog.renewOwn()
     // A collection removes the file of a pack whose row says so. A private catalog may lag behind.
-    guard let row = try parts.catalog.packRow(pack), row.state == .live,
+    guard let row = try parts.catalog.packRow(pack), row.state != .retired,
       try parts.backend.openPack(pack).map({ $0.close() }) == nil
     else { return }
     throw BlobStorageError(.corrupted, reason, pack: "\(pack)")

@@ -106,17 +106,18 @@ package struct Marker {
   mutating func markBlobs(_ digests: [BlobDigest]) throws(BlobStorageError) {
     let (newCount, others) = try look(up: digests)
     blobCount += newCount
+    let rows = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
+      try others.map { (digest, _) throws(BlobStorageError) in try transaction.manifestRow(digest) }
+    }
     var manifests: [BlobDigest] = []
-    try blobs.catalog.read { (transaction) throws(BlobStorageError) in
-      for (digest, isThere) in others {
-        guard let row = try transaction.manifestRow(digest) else {
-          doubt(digest, isThere: isThere)
-          continue
-        }
-        if marks.insert(row) {
-          blobCount += 1
-          manifests.append(digest)
-        }
+    for ((digest, isThere), row) in zip(others, rows) {
+      guard let row else {
+        doubt(digest, isThere: isThere)
+        continue
+      }
+      if marks.insert(row) {
+        blobCount += 1
+        manifests.append(digest)
       }
     }
     for digest in manifests { try markManifest(digest) }
@@ -217,12 +218,13 @@ package struct Marker {
       inFlightMax: blobs.work.width * 2 + 1,
       next: { shares.popFirst() },
       transform: { [catalog = blobs.catalog] (share) throws(BlobStorageError) in
-        var rows: [(digest: BlobDigest, row: ChunkRow?)] = []
-        rows.reserveCapacity(share.count)
-        try catalog.read { (transaction) throws(BlobStorageError) in
-          try transaction.forEachChunkRow(share.sorted()) { rows.append(($0, $1)) }
+        let sorted = share.sorted()
+        return try catalog.read { (transaction) throws(BlobStorageError) in
+          var rows: [(digest: BlobDigest, row: ChunkRow?)] = []
+          rows.reserveCapacity(sorted.count)
+          try transaction.forEachChunkRow(sorted) { rows.append(($0, $1)) }
+          return rows
         }
-        return rows
       },
       consume: { for (digest, row) in $0 { body(digest, row) } })
   }
@@ -259,11 +261,13 @@ extension Marker {
     }
     for name in packs {
       var digests: [BlobDigest] = []
-      // An unreadable pack is left alone when its content is examined.
-      _ = try unlessCorrupted(
+      // A damaged pack is left alone when its content is examined.
+      let outcome = try unlessCorrupted(
         try blobs.packs.scan(name) { record in
           if case .chunk(let chunk) = record.content { digests.append(chunk.digest) }
         })
+      // What could not be read now may be readable then, and would pass for garbage.
+      if let error = outcome??.unreadable { unreadable.append(error) }
       for page in digests.parts(of: Self.pageCount) {
         let (live, bases) = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
           var live: [BlobDigest] = []

@@ -197,11 +197,13 @@ struct Recompression {
       }
       window = []
     }
-    try engine.packs.scan(row.name) { (record) throws(BlobStorageError) in
+    let outcome = try engine.packs.scan(row.name) { (record) throws(BlobStorageError) in
       guard case .chunk = record.content else { return }
       window.append(record)
       if window.count == Reencoder.windowCount { try choose() }
     }
+    // A pack that the medium cannot read seems to have few chunks or none, of which nothing can be saved.
+    try PackContent.checkWhole(outcome, row)
     try choose()
     return sample
   }

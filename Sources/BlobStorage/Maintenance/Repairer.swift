@@ -83,8 +83,10 @@ struct Repairer {
           let known = try knownRecords(of: row.name)
           if !known.isEmpty { try copy(row.name) { (add) in add(known) } }
         } else if acceptsLosses, row.isDamaged || result.isReplaced {
-          if result.wholeCount > 0 { _ = try copyWhole(row) }
-          replaced.insert(row.name)
+          let wholeCount = result.wholeCount
+          if wholeCount > 0 { result = try copyWhole(row) }
+          // If less could be read this time, the pack stays, and the next repair copies what is left.
+          if result.wholeCount == wholeCount { replaced.insert(row.name) }
         }
       } else if !isMissing {
         // If neither copy has a record, its key is unknown, unless the catalog had all records.

@@ -8,6 +8,8 @@ package final class PackFiles: Sendable {
     var files: [PackName: (file: any File, lastUse: UInt64)] = [:]
     /// The names of packs that were requested by their numbers.
     var names: [Number: PackName] = [:]
+    /// The newest catalog whose numbers were requested.
+    var catalog: UInt64?
     var clock: UInt64 = 0
 
     mutating func use(_ name: PackName) -> (any File)? {
@@ -18,7 +20,7 @@ package final class PackFiles: Sendable {
     }
   }
 
-  /// A pack's number in a catalog. It never belongs to another pack.
+  /// A pack's number in a catalog. It never belongs to another pack. A newer catalog has a higher number itself.
   package struct Number: Hashable, Sendable {
     var catalog: UInt64
     var pack: UInt32
@@ -63,6 +65,13 @@ package final class PackFiles: Sendable {
 
   /// The opened pack, for ``openFile(_:)`` too; nil if it no longer exists.
   package func file(_ name: PackName, _ number: Number) throws(BlobStorageError) -> (any File)? {
+    let isNewer = state.withLock { state in
+      let last = state.catalog ?? number.catalog
+      state.catalog = max(last, number.catalog)
+      return number.catalog > last
+    }
+    // Another process may have rebuilt the catalog because it has given packs their names back (`repair`).
+    if isNewer { forgetAll() }
     let file = try file(name)
     state.withLock { state in
       if state.names.count >= Self.nameCountMax { state.names = [:] }

@@ -164,6 +164,26 @@ extension WriterSession {
   }
 }
 
+extension WriterSession {
+  /// Syncs the packs of current versions that a commit is about to replace and keep, so that none of them has to be
+  /// archived instead. A killed process, or one that still writes, may have left its pack unsynced.
+  func secureReplaced(_ keys: some Sequence<[UInt8]>) throws(BlobStorageError) {
+    // In a bucket they are asked for when the commit is published.
+    guard backend.isDurableOnceSynced else { return }
+    let unsynced = try catalog.read { (view) throws(BlobStorageError) -> Set<PackName> in
+      var names: Set<PackName> = []
+      for key in keys {
+        guard let place = try view.nameRow(key)?.current?.row.place, try !canRefer(to: place, view),
+          let pack = try view.packRow(place.pack)
+        else { continue }
+        names.insert(pack.name)
+      }
+      return names
+    }
+    if !unsynced.isEmpty { _ = try publisher.secure(unsynced, of: self) }
+  }
+}
+
 /// Refs and drops of a commit.
 extension WriterSession.Commit {
   /// Appends the ref that makes a blob the current version of a key.

@@ -120,7 +120,9 @@ package struct MemoryPut: Sendable {
     promising durability: Durability = .relaxed, on keys: [[UInt8]] = [],
     alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
-    try writer.commit(on: items.map(\.key) + keys) {
+    let kept = items.filter(\.ref.keepsReplaced)
+    if !kept.isEmpty { try writer.secureReplaced(kept.lazy.map(\.key)) }
+    return try writer.commit(on: items.map(\.key) + keys) {
       (commit) throws(BlobStorageError) in
       commit.isPromised = durability == .durable
       try alongside(&commit)

@@ -229,6 +229,7 @@ package struct StreamPut {
     try options.heldPut?.hold(digest, byteCount)
     let layout = try manifest.layout(digest)
     let place = try planner.blobs.place(of: layout)
+    if options.keepsReplaced { try writer.secureReplaced([key]) }
     return try writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
       commit.isPromised = options.durability == .durable
       try commit.checkNothingLost(since: lossCount)

@@ -21,7 +21,8 @@ final class CatalogPlace {
   /// The catalog of that folder; empty if it is made or has to be made anew.
   static func open(
     in temporary: TemporaryFolder, mapByteCount: Int = 1 << 24, files: any FileSystem = SystemFiles(),
-    outerRowsSource: (any OuterRowsSource)? = nil
+    outerRowsSource: (any OuterRowsSource)? = nil,
+    prepare: @escaping @Sendable () throws(BlobStorageError) -> Void = {}
   ) throws -> Catalog {
     let backend = FolderBackend(
       folder: temporary.path.appending("packs"), asideFolder: temporary.path.appending("aside"),
@@ -31,7 +32,7 @@ final class CatalogPlace {
       identity: MediumIdentity(boot: "boot", mount: "mount"),
       mapByteCount: mapByteCount, logger: StoreConfiguration().logger, live: LiveHolder(),
       tails: Tails(backend: backend, codecs: CodecPool(), store: store, time: .system), hasAllPacks: true,
-      outerRowsSource: outerRowsSource,
+      outerRowsSource: outerRowsSource, prepare: prepare,
       fill: { (database, _) throws(BlobStorageError) in _ = try outerRowsSource?.adopt(into: database) },
       recoverDeadPacks: { _, _ in })
   }

@@ -111,6 +111,74 @@ struct RebuildTests {
     opened.close()
   }
 
+  @Test("is not rebuilt again by a writer that found it damaged, once another has rebuilt it")
+  func rebuiltMeanwhile() throws {
+    let temporary = try TemporaryFolder()
+    let one = try CatalogPlace.open(in: temporary)
+    let two = try CatalogPlace.open(in: temporary) { () throws(BlobStorageError) in
+      try one.rebuild(because: nil)
+    }
+    var isFirst = true
+    try two.write { (_) throws(BlobStorageError) in
+      defer { isFirst = false }
+      if isFirst { throw BlobStorageError(.catalogDamaged, "A row is damaged.") }
+    }
+    #expect(two.generation == one.generation)
+    one.close()
+    two.close()
+  }
+
+  @Test("can be changed while a process has it open that may not make it anew")
+  func refused() throws {
+    let temporary = try TemporaryFolder()
+    try CatalogPlace.open(in: temporary).close()
+    try SystemFiles().remove(temporary.path.appending("catalog/state"))
+    let files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename" || call == "createDirectory",
+        path.lastComponent?.string.hasPrefix("g") == true
+      else { return }
+      throw .systemCall(call, path: path, errno: Errno.permissionDenied.rawValue)
+    }
+    let reader = try CatalogPlace.open(in: temporary, files: files)
+    let isChanged = try ending {
+      let catalog = try CatalogPlace.open(in: temporary)
+      defer { catalog.close() }
+      try catalog.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
+      return true
+    }
+    #expect(isChanged == true, "it would wait for ever")
+    reader.close()
+  }
+
+  @Test("has each chunk walked over and marked once, also if it is rebuilt in the middle")
+  func rebuiltInTheMiddle() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    for byte in [1, 2, 3] as [UInt8] { _ = try engine.put("\(byte)", [byte]) }
+    let digests = ([1, 2, 3] as [UInt8]).map { BlobDigest.of([$0]) }.sorted()
+    var found: [BlobDigest] = []
+    var isFirst = true
+    try engine.catalog.forEachChunk { (digest, _, _) throws(BlobStorageError) in
+      defer { isFirst = false }
+      if isFirst { throw BlobStorageError(.catalogDamaged, "A row is damaged.") }
+      found.append(digest)
+      return true
+    }
+    #expect(found == digests)
+    let generation = engine.catalog.generation
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      // The distance to a frame before the pack's beginning.
+      var row = [UInt8](repeating: 0, count: 21)
+      row[20] = 1
+      try transaction.put(.chunks, digests[2].withUnsafeBytes { Array($0) }, row)
+    }
+    var marker = Marker(engine.blobs, engine.folder)
+    try marker.markVersions()
+    #expect(engine.catalog.generation != generation)
+    #expect(marker.blobCount == 3)
+    try engine.close()
+  }
+
   @Test("is shared by all that have the store open in one process")
   func shared() throws {
     let place = try StorePlace()

@@ -84,4 +84,21 @@ struct PackFilesTests {
     packs.forget([Self.names[1]])
     #expect(packs.openFile(number) == nil)
   }
+
+  @Test("are opened anew once a newer catalog names them: a repair may have exchanged their files")
+  func exchanged() throws {
+    let packs = try packFiles()
+    func content(_ index: Int, catalog: UInt64) throws -> [UInt8]? {
+      try packs.file(Self.names[index], PackFiles.Number(catalog: catalog, pack: 9))?
+        .read(byteCount: 9, at: 0)
+    }
+    #expect(try content(0, catalog: 1) == [1])
+    let paths = Self.names.map { FilePath("/packs").appending($0.fileName) }
+    try disk.rename(paths[1], to: paths[0])
+    #expect(try content(0, catalog: 1) == [1])
+    #expect(try content(0, catalog: 2) == [2])
+    // A view of the catalog before may still be in use: nothing is opened again for it.
+    try disk.rename(paths[2], to: paths[0])
+    #expect(try content(0, catalog: 1) == [2])
+  }
 }
