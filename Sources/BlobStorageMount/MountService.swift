@@ -125,11 +125,19 @@ final class MountService: Sendable {
     let engine = engine
     let blob = try answering { () throws(BlobStorageError) -> OpenBlob? in
       if let blob = try engine.openBlob(version.key, version.id) { return blob }
-      // A state may be the last to have it.
-      let isKept = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.keptVersion(ofKey: Array(version.key.utf8), version.id.stamp) != nil
+      // A state may be the last to have it. Only what is still kept after the lease was written stays for sure.
+      guard let blob = try engine.openBlob(version.digest) else { return nil }
+      do throws(BlobStorageError) {
+        let isKept = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+          try transaction.keptVersion(ofKey: Array(version.key.utf8), version.id.stamp) != nil
+        }
+        if isKept { return blob }
+      } catch {
+        blob.close()
+        throw error
       }
-      return isKept ? try engine.openBlob(version.digest) : nil
+      blob.close()
+      return nil
     }
     guard let blob else { throw Refusal(errno: ESTALE) }
     return files.add(OpenFile(version, blob))

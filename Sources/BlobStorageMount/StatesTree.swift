@@ -22,7 +22,7 @@ package final class StatesTree: MountedTree {
   package func item(named name: [UInt8], in folder: [UInt8]) throws(BlobStorageError) -> MountedItem? {
     guard let (id, path) = Self.parts(folder) else {
       let states = try StateFile(engine).states()
-      return states.first { Array($0.text.utf8) == name }.map { .folder(Self.root(of: $0)) }
+      return states.first { Self.name(of: $0) == name }.map { .folder(Self.root(of: $0)) }
     }
     return try tree(id)?.item(named: name, in: path).map { Self.item($0, id) }
   }
@@ -30,7 +30,7 @@ package final class StatesTree: MountedTree {
   package func page(of folder: [UInt8], after place: [UInt8]?) throws(BlobStorageError) -> MountedPage {
     guard let (id, path) = Self.parts(folder) else {
       return MountedPage(
-        children: try StateFile(engine).states().map { (Array($0.text.utf8), .folder(Self.root(of: $0))) })
+        children: try StateFile(engine).states().map { (Self.name(of: $0), .folder(Self.root(of: $0))) })
     }
     guard var page = try tree(id)?.page(of: path, after: place) else { return MountedPage() }
     page.children = page.children.map { ($0.name, Self.item($0.item, id)) }
@@ -55,6 +55,15 @@ package final class StatesTree: MountedTree {
     let metadata = found
     rootMetadata.withLock { $0[folder] = metadata }
     return FileMark(metadata: metadata)
+  }
+
+  /// The name of a state's folder: its name, or else its ID. A forged state may have a name that no folder can have.
+  private static func name(of state: TreeState) -> [UInt8] {
+    let name = Array(state.text.utf8)
+    let isName =
+      name.count <= ComponentName.byteCountMax && !name.contains(UInt8(ascii: "/")) && !name.contains(0)
+      && state.text != "." && state.text != ".."
+    return isName ? name : Array(state.id.description.utf8)
   }
 
   /// The tree's name for the root of a state: the ID, and the prefix of all its keys up to a slash.

@@ -72,10 +72,9 @@ extension Copier {
         for key in keys where try transaction.nameRow(key)?.versionCount ?? 0 == 0 { others.append(key) }
         return others
       }
-      let free = try target.withoutHeld(others)
-      try target.dropInternal(free)
+      try target.dropInternal(others)
       // A held state needs its links and its versions.
-      if free.count < others.count { return }
+      if try target.withoutHeld(others).count < others.count { return }
     }
   }
 

@@ -32,21 +32,29 @@ struct Retention {
 
   mutating func run() throws(BlobStorageError) -> TreeRetentionReport {
     try engine.checkOpen()
-    if !isOfKey { try dropStates() }
+    let unreadable = isOfKey ? [] : try unreadableStates(StateList(engine))
+    // While an import is under way, all versions stay until the next retention, because the import may record them in a
+    // state.
+    let lock = isOfKey && isDryRun ? nil : try StatesLock.exclusive(engine.folder)
+    defer { withExtendedLifetime(lock) {} }
+    let isAlone = isOfKey && isDryRun || lock != nil
+    if !isOfKey { try dropStates(unreadable, isAlone: isAlone) }
     let list = try StateList(engine)
-    // In a dry run, the list still holds the states that would be dropped.
-    let dropped = Set(report.decisions.filter { !$0.isKept }.compactMap(\.state))
-    try dropVersions([], list, dropped)
+    if isAlone {
+      // In a dry run, the list still holds the states that would be dropped.
+      let dropped = Set(report.decisions.filter { !$0.isKept }.compactMap(\.state))
+      try dropVersions([], list, dropped)
+    } else {
+      add(list.unreadable)
+    }
     if !isDryRun { try engine.synchronize() }
     return report
   }
 
-  /// Drops states, and the replaced versions that no state has. While an import is under way, leaves the replaced
-  /// versions to the next retention, because the import may record them in a state.
-  private mutating func dropStates() throws(BlobStorageError) {
-    let unreadable = try unreadableStates(StateList(engine))
-    let lock = try StatesLock.exclusive(engine.folder)
-    defer { withExtendedLifetime(lock) {} }
+  /// Drops states and, if no import is under way, the replaced versions that no state has.
+  private mutating func dropStates(
+    _ unreadable: [UnreadableState], isAlone: Bool
+  ) throws(BlobStorageError) {
     var list = try StateList(engine)
     let dropped = droppedStates(
       list.states.map(\.state), Set(unreadable.map(\.id)), try engine.keyHolds())
@@ -54,10 +62,10 @@ struct Retention {
     add(unreadable.filter { !droppedIDs.contains($0.id) })
     // States first: if the process is killed, the next run drops the versions that no state has.
     if !isDryRun {
-      try StateFile(engine).drop(dropped, isAlone: lock != nil)
+      try StateFile(engine).drop(dropped, isAlone: isAlone)
       list = try StateList(engine)
     }
-    guard lock != nil else { return }
+    guard isAlone else { return }
     try dropVersions(InternalKey.Purpose.replaced.prefix, list, Set(dropped))
     if !isDryRun { try dropAttributes(list) }
   }
@@ -229,6 +237,7 @@ extension BlobStore {
   ///
   /// - Parameter scope: for a key, drops its archived versions. Otherwise drops states whose prefixes begin with the
   ///   scope's, replaced versions that no state has any more, and archived versions.
+  ///   While an import is under way, or a copy into the store, drops only states.
   /// - Throws: `invalidArgument` for a policy without rules or with a negative number, and for the empty prefix; `held`
   ///   for a key that is held.
   /// - Durability: durable on return. An interrupted run has dropped a part; the next one continues.
@@ -251,12 +260,11 @@ extension Engine {
     guard !versions.isEmpty else { return }
     try folder.withReserve { () throws(BlobStorageError) in
       _ = try writer.commit(on: versions.map(\.key)) { (commit) throws(BlobStorageError) in
-        // A hold may have been made meanwhile.
-        let holds = try commit.transaction.keyHolds()
         for (key, stamps) in versions {
-          guard let name = try commit.transaction.nameRow(key),
-            try commit.transaction.hold(on: key, among: holds) == nil
-          else { continue }
+          // A hold may have been made meanwhile.
+          guard let name = try commit.transaction.nameRow(key), try commit.hold(on: key) == nil else {
+            continue
+          }
           // A delete may have made an archived version the current one.
           let current = InternalKey.isInternal(key) ? nil : name.current?.stamp
           var present: [Stamp] = []

@@ -106,12 +106,22 @@ package struct StateFile: Sendable {
     throw BlobStorageError(.corrupted, "The entries of state \(record.state.id) are missing: run verify.")
   }
 
-  /// Drops states. A state that others build on stays as a link until none does.
+  /// Drops states that are not held. A state that others build on stays as a link until none does.
   ///
   /// - Parameter isAlone: whether no import is under way. An import may build on a state that nothing builds on yet.
   package func drop(_ states: [TreeState], isAlone: Bool = true) throws(BlobStorageError) {
+    while true {
+      do throws(BlobStorageError) { return try dropOnce(states, isAlone: isAlone) } catch {
+        // A hold was made meanwhile: what that state builds on stays, too.
+        guard error.code == .held else { throw error }
+      }
+    }
+  }
+
+  private func dropOnce(_ states: [TreeState], isAlone: Bool) throws(BlobStorageError) {
     let list = try StateList(engine)
-    let dropped = Set(states.map(\.id))
+    let held = Set(try engine.keyHolds().compactMap(\.state))
+    let dropped = Set(states.map(\.id).filter { !held.contains($0.number) })
     let needed = list.parents(of: list.states.filter { !dropped.contains($0.state.id) })
     // An unreadable state may build on any of them.
     let dropsLinks = isAlone && list.unreadable.isEmpty
@@ -125,8 +135,8 @@ package struct StateFile: Sendable {
         switch error.code {
         // A copy has brought back a state that is a link already.
         case .conditionFailed: unneeded.append(record.key)
-        // An unreadable state that others build on stays as it is, and so does one that is held by now.
-        case .corrupted, .held: break
+        // An unreadable state that others build on stays as it is.
+        case .corrupted: break
         default: throw error
         }
       }
@@ -134,6 +144,6 @@ package struct StateFile: Sendable {
     if dropsLinks {
       unneeded += list.links.filter { !needed.contains($0.state.id) }.map(\.linkKey)
     }
-    try engine.dropInternal(unneeded)
+    try engine.dropInternal(unneeded, held: .refused)
   }
 }

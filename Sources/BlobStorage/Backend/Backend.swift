@@ -29,6 +29,9 @@ package protocol Backend: Sendable {
   /// Fetches what a new catalog needs from the published packs, so that a rebuild makes no request under its lock.
   func prefetchFooters() throws(BlobStorageError)
 
+  /// Forgets what this machine keeps of a published pack's ends: one wrong answer may have damaged it.
+  func forgetEnds(_ name: PackName)
+
   /// Whether a new record may refer to one in this pack: no collector is known to have condemned or removed the pack.
   func isCountedOn(_ name: PackName) -> Bool
 
@@ -113,6 +116,7 @@ extension Backend {
   package func isUnpublishable(_ name: PackName) throws(BlobStorageError) -> Bool { false }
   package func knownPackNames() throws(BlobStorageError) -> Set<PackName> { [] }
   package func prefetchFooters() throws(BlobStorageError) {}
+  package func forgetEnds(_ name: PackName) {}
   package func isCountedOn(_ name: PackName) -> Bool { true }
   package func countsOnAll(settledLog: UInt64) -> Bool { false }
   package func isRemoved(_ name: PackName) -> Bool { false }

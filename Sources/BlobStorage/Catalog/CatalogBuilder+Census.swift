@@ -209,7 +209,9 @@ extension CatalogBuilder {
       defer { file.close() }
       let isCut: Bool
       do throws(BlobStorageError) {
-        guard let outcome = try apply(name, file, into: database) else { continue }
+        let outcome = try apply(name, file, into: database)
+        if outcome?.isSealed != true || outcome?.gaps.isEmpty != true { backend.forgetEnds(name) }
+        guard let outcome else { continue }
         isCut = outcome.lacksTrailer
       } catch {
         guard error.code == .packGone else { throw error }

@@ -281,8 +281,7 @@ extension Engine {
     // With all keys gone, the states are void. Holds stay.
     if prefix.isEmpty {
       let holds = InternalKey.Purpose.hold.prefix
-      let others = try internalVersions().map(\.key).filter { !$0.starts(with: holds) }
-      if !others.isEmpty { _ = try drop(others, keeping: nil, .durable, held: .dropped) }
+      try dropInternal(try internalVersions().map(\.key).filter { !$0.starts(with: holds) })
     }
     return count
   }
@@ -330,7 +329,7 @@ extension Engine {
   }
 
   /// What a drop does with keys that a hold protects.
-  enum HeldKeys { case refused, skipped, dropped }
+  package enum HeldKeys { case refused, skipped }
 
   /// Drops all versions of keys, or all but the current one and the youngest `count` archived ones, in one commit.
   ///
@@ -348,7 +347,7 @@ extension Engine {
         var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
         for key in keys {
           try commit.transaction.check(condition, on: key)
-          if held != .dropped, let hold = try commit.hold(on: key) {
+          if let hold = try commit.hold(on: key) {
             if held == .refused { throw hold.refusal(of: key) }
             continue
           }
@@ -508,7 +507,9 @@ extension Engine {
     _ body: (inout WriterSession.Commit, inout FoundBlobs) throws(BlobStorageError) -> T?,
     orInBucket putAgain: (() throws(BlobStorageError) -> T?)? = nil
   ) throws(BlobStorageError) -> T? {
-    var found = FoundBlobs(checksCondemned: !sharing.collectsBesideCommits || keys.first != keys.last)
+    let isShared = !sharing.collectsBesideCommits
+    var found = FoundBlobs(
+      checksCondemned: isShared || keys.first != keys.last, checksBlobs: isShared && putAgain != nil)
     for _ in 0..<8 {
       found.begin()
       let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in
@@ -525,7 +526,7 @@ extension Engine {
           .io, "Pack \(lost), which the version is in, cannot be made durable: run verify.", pack: "\(lost)")
       }
       if let refusal {
-        guard let putAgain, !sharing.collectsBesideCommits else { throw refusal }
+        guard let putAgain, isShared else { throw refusal }
         return try putAgain()
       }
       for digest in found.unknown { found.add(digest, try chunks(of: digest)) }

@@ -426,11 +426,11 @@ extension Engine {
 
   /// Drops internal keys.
   ///
-  /// - Throws: `held` if a hold protects one of them; nothing was changed.
-  package func dropInternal(_ keys: [[UInt8]]) throws(BlobStorageError) {
+  /// - Throws: `held` for a held state that is refused; nothing was changed.
+  package func dropInternal(_ keys: [[UInt8]], held: HeldKeys = .skipped) throws(BlobStorageError) {
     guard !keys.isEmpty else { return }
     try checkOpen()
-    _ = try drop(keys, keeping: nil, .durable, held: .refused)
+    _ = try drop(keys, keeping: nil, .durable, held: held)
   }
 
   /// All holds on keys and states.

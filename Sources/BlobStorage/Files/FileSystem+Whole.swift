@@ -22,11 +22,15 @@ extension FileSystem {
   /// Replaces or creates a file with these bytes, durably. After a crash the file is the old one or the new one, never
   /// a mix.
   ///
-  /// Writes a file with the suffix `.new` and renames it. The caller excludes concurrent replacements of the same file.
+  /// Writes a temporary file and renames it.
   ///
+  /// - Parameter temporary: its path; nil for the file's own with the suffix `.new`. The caller excludes that two
+  ///   replacements use one at the same time.
   /// - Returns: the new file, for reading and writing.
-  package func replace(_ path: FilePath, with bytes: [UInt8]) throws(BlobStorageError) -> any File {
-    let temporary = path.withSuffix(".new")
+  package func replace(
+    _ path: FilePath, with bytes: [UInt8], through temporary: FilePath? = nil
+  ) throws(BlobStorageError) -> any File {
+    let temporary = temporary ?? path.withSuffix(".new")
     let file = try open(temporary, .openOrCreate)
     do throws(BlobStorageError) {
       try file.truncate(to: 0)

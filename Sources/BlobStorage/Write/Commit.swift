@@ -225,7 +225,7 @@ extension WriterSession.Commit {
 
   /// The hold that protects the key's versions; nil if there is none. A commit that changes a hold takes all stripes,
   /// so none comes between the view and the end of this commit.
-  mutating func hold(on key: [UInt8]) throws(BlobStorageError) -> KeyHold? {
+  package mutating func hold(on key: [UInt8]) throws(BlobStorageError) -> KeyHold? {
     let known: [KeyHold]
     if let holds { known = holds } else { known = try transaction.keyHolds() }
     holds = known

@@ -387,8 +387,7 @@ package final class CatalogExtension: Sendable {
       }
     }
     try intake.finish()
-    // One wrong answer may have damaged the local copy of a footer, which is then fetched again.
-    for name in intake.damaged { backend.footers.forget(name) }
+    for name in intake.damaged { backend.forgetEnds(name) }
     // Chunks may have moved, and missing chunks may now exist.
     try catalog.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
     if !intake.strays.isEmpty {

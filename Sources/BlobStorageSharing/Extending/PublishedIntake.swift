@@ -307,6 +307,7 @@ struct PublishedIntake {
       row.durableByteCount = byteCount
       _ = try transaction.addPack(row)
     }
+    damaged.insert(name)
     applied.insert(name)
   }
 }

@@ -261,19 +261,26 @@ package struct CollectionLog: Sendable {
 /// puts exactly these bytes again. Without conditional put, a late put of other bytes would change an entry that others
 /// have read.
 struct LogFile: Sendable {
-  private let path: FilePath
+  private let folder: FilePath
   private let kind: SharedObject.Kind
   private let files: any FileSystem
   private let storeID: [UInt8]
 
   init(_ kind: SharedObject.Kind, in folder: FilePath, _ files: any FileSystem, storeID: [UInt8]) {
-    path = folder.entry(kind == .checkpoint ? "log" : "entry")
+    self.folder = folder
     self.kind = kind
     self.files = files
     self.storeID = storeID
   }
 
-  func keep(_ bytes: [UInt8]) throws(BlobStorageError) { try files.replace(path, with: bytes).close() }
+  private var path: FilePath { folder.entry(kind == .checkpoint ? "log" : "entry") }
+
+  /// Replaces the kept object. Several processes may replace `log` at once.
+  func keep(_ bytes: [UInt8]) throws(BlobStorageError) {
+    let temporary =
+      kind == .checkpoint ? folder.entry("incoming").entry("log.\(Hex.text(randomUInt64()))") : nil
+    try files.replace(path, with: bytes, through: temporary).close()
+  }
 
   /// Reads the kept object; nil if there is none.
   ///

@@ -98,8 +98,15 @@ final class SharedWriter: PackPublisher {
     let areThere = names.count > Self.askedCountMax ? false : try backend.areThere(names)
     if !areThere { _ = try listLost() }
     kept.withLock { $0.subtract(names) }
-    for row in try rows(Set(names), session) where !backend.isThere(row) {
-      // The periodic work may have forgotten meanwhile that it is there.
+    return try firstAbsent(of: Set(names), session)
+  }
+
+  /// The first of these packs that is missing or cut, after a look at all of them. The periodic work may have forgotten
+  /// meanwhile that one is there.
+  private func firstAbsent(
+    of names: Set<PackName>, _ session: WriterSession
+  ) throws(BlobStorageError) -> PackName? {
+    for row in try rows(names, session) where !backend.isThere(row) {
       if try !backend.ask(row) { return row.name }
     }
     return nil
@@ -133,7 +140,7 @@ final class SharedWriter: PackPublisher {
     }
     guard try rows(names, session).contains(where: { !backend.isThere($0) }) else { return }
     var lost = try listLost().first
-    if lost == nil { lost = try rows(names, session).first { backend.isReplaced($0) }?.name }
+    if lost == nil { lost = try firstAbsent(of: names, session) }
     if let lost {
       throw BlobStorageError(
         .corrupted,

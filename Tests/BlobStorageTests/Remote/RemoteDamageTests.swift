@@ -235,10 +235,17 @@ struct RemoteDamageTests {
     try engine.close()
   }
 
-  @Test("that an answer had once in a footer is none of the store: the footer is fetched again")
-  func wrongFooterOnce() throws {
+  @Test(
+    "that an answer had once in a footer is none of the store: the footer is fetched again",
+    arguments: [false, true])
+  func wrongFooterOnce(_ isRebuilt: Bool) throws {
     var random = SplitMix64.announced()
     let lab = try Lab(&random)
+    if isRebuilt {
+      try lab.engine().close()
+      try lab.place.removeFooters("reader")
+    }
+    let known = isRebuilt ? try lab.engine() : nil
     let (objects, pack, count) = (lab.place.objects, lab.packs[0], CallCount())
     let byteCount = try #require(objects.objects[pack]?.count)
     objects.beforeRequests { request, name in
@@ -246,7 +253,8 @@ struct RemoteDamageTests {
       guard name == pack, count.next() <= 2 else { return }
       objects.objects[pack]?[byteCount - PackFooter.Trailer.byteCount - 10] ^= 1
     }
-    let engine = try lab.engine()
+    let engine = try known ?? lab.engine()
+    if isRebuilt { try engine.catalog.rebuild(because: nil) }
     #expect(try lab.all(engine) == lab.bytes.map { Data($0) })
     #expect(count.next() > 2)
     #expect(try engine.verify().damaged == [])

@@ -209,22 +209,23 @@ struct RemoteLossTests {
     #expect(try machines.engine("three").data("b", nil) == Data(bytes))
   }
 
-  /// Cuts the only pack, so that its footer and most of its records are gone.
-  private func cutPack() throws {
-    let pack = try #require(machines.names("packs/").first)
+  /// Cuts a pack, or the only one, so that its footer and most of its records are gone.
+  private func cutPack(_ pack: String? = nil) throws {
+    let pack = try #require(pack ?? machines.names("packs/").first)
     machines.store.set(pack, Array(try #require(machines.store.peek(pack)).prefix(1_000)))
   }
 
-  @Test("or cut keeps no version from being duplicated by a machine that can read it")
-  func versionInCut() throws {
+  @Test("or cut keeps no version from being duplicated by a machine that can read it", arguments: ["a", "b"])
+  func versionInCut(_ source: String) throws {
     var random = SplitMix64.announced()
     let bytes = random.bytes(20_000)
-    _ = try command("one") { _ = try $0.put("a", bytes, PutOptions()) }
-    try cutPack()
+    let pack = try command("one") { _ = try $0.put("a", bytes, PutOptions()) }.first
+    _ = try command("one") { _ = try $0.put("b", bytes, PutOptions()) }
+    try cutPack(pack)
     _ = try command("one") { (engine) throws in
-      #expect(try engine.putVersion(nil, of: "a", as: "b", PutOptions())?.newByteCount == 20_000)
+      #expect(try engine.putVersion(nil, of: source, as: "c", PutOptions())?.newByteCount == 20_000)
     }
-    #expect(try machines.engine("three").data("b", nil) == Data(bytes))
+    #expect(try machines.engine("three").data("c", nil) == Data(bytes))
   }
 
   @Test("or cut gets its versions again from the next copy, and the copy after that sends nothing")
@@ -450,13 +451,15 @@ struct RemoteLossTests {
     try machines.check(["kept": bytes], "after the loss was accepted")
   }
 
-  @Test("or cut is damaged for a machine that never read it whole", arguments: [false, true])
+  @Test(
+    "or cut is damaged for a machine that never read it whole, until it is back", arguments: [false, true])
   func cutBefore(_ isRebuilt: Bool) throws {
     var random = SplitMix64.announced()
     let packs = try command("one") { (engine) throws in
       for key in ["kept", "gone"] { _ = try engine.put(key, random.bytes(20_000), PutOptions()) }
       _ = try engine.delete(["gone"], .durable)
     }
+    let object = machines.store.peek(packs[0])
     try cutPack()
     _ = try command("two") { (engine) throws in
       if isRebuilt { try engine.catalog.rebuild(because: nil) }
@@ -464,6 +467,10 @@ struct RemoteLossTests {
       #expect(try engine.collectGarbage(SharedMachines.everything).obstacles.map(\.code) == [.damagedPack])
     }
     #expect(machines.names("collections/") == [])
+    machines.store.set(packs[0], object)
+    _ = try command("two") { (engine) throws in
+      #expect(try engine.collectGarbage(SharedMachines.everything).obstacles == [])
+    }
   }
 
   @Test("or cut stops collections of a machine that has read it whole, until its loss is accepted")

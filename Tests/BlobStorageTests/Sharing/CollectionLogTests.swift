@@ -1,8 +1,10 @@
 import BlobStorage
-import BlobStorageSharing
 import BlobStorageTestSupport
 import Foundation
+import SystemPackage
 import Testing
+
+@testable import BlobStorageSharing
 
 @Suite("The log of collections")
 struct CollectionLogTests {
@@ -20,6 +22,24 @@ struct CollectionLogTests {
       states += [condemned, try #require(try log.remove([name], after: condemned, by: 1))]
     }
     return states
+  }
+
+  @Test("can be kept by two processes at once")
+  func keptAtOnce() throws {
+    let temporary = try TemporaryFolder()
+    let folder = FilePath(temporary.path.string)
+    try SystemFiles().createDirectory(folder.appending("incoming"))
+    let states = try collections(1).map { $0.encoded(.checkpoint, storeID: id) }
+    let other = LogFile(.checkpoint, in: folder, SystemFiles(), storeID: id)
+    let calls = CallCount()
+    let files = HookedFiles { (call, _) throws(BlobStorageError) in
+      if call == "rename", calls.next() == 1 { try other.keep(states[2]) }
+    }
+    let file = LogFile(.checkpoint, in: folder, files, storeID: id)
+    try file.keep(states[1])
+    #expect(calls.value == 1)
+    #expect(try file.read()?.bytes == states[1])
+    #expect(try SystemFiles().list(folder.appending("incoming")) == [])
   }
 
   private func numbers(_ prefix: String) -> [Int] {

@@ -237,6 +237,26 @@ struct RetentionTests {
     try await store.close()
   }
 
+  @Test("a hold on a state counts in the commit that drops the state, also if others build on it")
+  func heldMeanwhile() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    let states = try await importStates(2, "t", place, store)
+    let file = StateFile(store.engine)
+    try await store.hold(.state(states[0]), as: "a")
+    try file.drop([states[0]])
+    #expect(try await Set(store.states().map(\.id)) == Set(states.map(\.id)))
+    #expect(try await store.releaseHold("a"))
+    try await store.hold(.state(states[1]), as: "b")
+    try file.drop(states)
+    #expect(try await store.states().map(\.id) == [states[1].id])
+    #expect(try await store.version(of: "t/a", in: states[1]) != nil)
+    #expect(try await store.releaseHold("b"))
+    try file.drop(states)
+    #expect(try await store.states().isEmpty)
+    try await store.close()
+  }
+
   @Test("of holds of one name that are made at once, one is made, and the others are refused")
   func sameHold() async throws {
     let place = try StorePlace()
@@ -339,6 +359,22 @@ struct RetentionTests {
     let report = try await store.keep(policy { $0.last = 1 }, of: .all)
     #expect(report.unreadable.map(\.text) == [number])
     #expect(try await store.states().map(\.name) == ["t1"])
+    try await store.close()
+  }
+
+  @Test("drops no version while an import is under way, which may have found any of them")
+  func besideImport() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    for text in ["1", "2"] { try await store.set("k", to: Data(text.utf8), archivingCurrent: true) }
+    let rules = policy { $0.last = 0 }
+    for scope in [KeyScope.all, .prefix("k"), .key("k")] {
+      let lock = try StatesLock.shared(store.engine.folder)
+      #expect(try await store.keep(rules, of: scope).droppedVersionCount == 0)
+      withExtendedLifetime(lock) {}
+    }
+    #expect(try await store.versions(of: "k").count == 2)
+    #expect(try await store.keep(rules, of: .key("k")).droppedVersionCount == 1)
     try await store.close()
   }
 

@@ -182,6 +182,30 @@ struct StateTests {
     try await store.close()
   }
 
+  @Test(
+    "are listed in a mount by their IDs if a forged name is none of a folder", arguments: ["a/b", "a\0b"])
+  func forgedName(_ name: String) async throws {
+    let store = try await place.opened()
+    let folder = place.temporary.path.string + "/tree"
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    try Data("a".utf8).write(to: URL(filePath: folder + "/a"))
+    let options = ImportOptions(prefix: "t/", stateName: "a-b")
+    let state = try #require(try await store.importFiles([folder], options: options).state)
+    let key = InternalKey.Purpose.state.key(Array(state.id.description.utf8))
+    let record = try #require(try engine.internalVersions(key).first)
+    let entries = try #require(try engine.data(record.row.digest))
+    let metadata = Data(record.row.metadata)
+    var forged = metadata
+    forged.replaceSubrange(try #require(metadata.firstRange(of: Data("a-b".utf8))), with: Data(name.utf8))
+    try engine.putInternal(key, .data(entries), metadata: Array(forged))
+    #expect(try await store.states().map(\.name) == [name])
+    let tree = StatesTree(engine)
+    let names = try tree.page(of: [], after: nil).children.map(\.name)
+    #expect(names == [Array(state.id.description.utf8)])
+    #expect(try tree.item(named: try #require(names.first), in: []) != nil)
+    try await store.close()
+  }
+
   private func expectThrows(_ code: BlobStorageError.Code, _ body: () throws -> Void) {
     do {
       try body()
