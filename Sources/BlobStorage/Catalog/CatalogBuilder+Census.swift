@@ -34,11 +34,17 @@ extension CatalogBuilder {
     let census = try backend.census.read()
     for row in missing {
       // A published pack passes. A later check finds out, without a lock, whether its object still exists.
-      guard wasDurable(row) || census.pack(row.name) != nil, !census.hasLeft(row.name) else {
+      guard belongs(row, census), !census.hasLeft(row.name) else {
         throw BlobStorageError(
           .catalogDamaged, "Pack \(row.name) is in the catalog, but not in the store.")
       }
     }
+  }
+
+  /// Whether a pack of the catalog that is missing is lost, or may be.
+  private func belongs(_ row: PackRow, _ census: Census) -> Bool {
+    // A census that is gone says nothing about packs that were open.
+    wasDurable(row) || census.pack(row.name) != nil || census.store == nil && row.state != .retired
   }
 
   /// Whether the name of the pack was durable. A power cut may lose a name that was not.
@@ -134,7 +140,7 @@ extension CatalogBuilder {
       }
     }
     let present = Set(names.live).union(names.retired)
-    let known = Set(census.packs.keys).union(rows.lazy.filter(wasDurable).map(\.name))
+    let known = Set(census.packs.keys).union(rows.lazy.filter { belongs($0, census) }.map(\.name))
     losses.lostPacks = known.subtracting(present).sorted()
     if !losses.lostPacks.isEmpty {
       // A collection that removed them meanwhile has recorded that first.
