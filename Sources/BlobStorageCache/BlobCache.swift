@@ -212,15 +212,12 @@ public final class BlobCache: Sendable {
         if let value = try await self.stored(key, format) { return try format.data(of: value, key: key) }
         let data = try format.data(of: try await make(), key: key)
         do throws(BlobStorageError) {
-          if self.isWanted(bytes, number) {
-            let item = CacheItem(key: key, data: data, priority: priority, lifetime: lifetime)
-            _ = try await self.run { (core) throws(BlobStorageError) in try core.put([item]) }
-            // Whoever has set or removed the key meanwhile may have come before this put.
-            if !self.isWanted(bytes, number) {
-              _ = try await self.run { (core) throws(BlobStorageError) in try core.remove([key]) }
-            }
+          let item = CacheItem(key: key, data: data, priority: priority, lifetime: lifetime)
+          _ = try await self.run { (core) throws(BlobStorageError) in
+            try core.put([item], if: { self.isWanted(bytes, number) })
           }
         } catch {
+          if error.code == .conditionFailed { return data }
           self.core.engine.logger.warning(
             "A value was made and could not be stored.", metadata: ["reason": "\(error.message)"])
         }
