@@ -9,7 +9,7 @@ import Synchronization
 /// The limit covers what the folder really takes, garbage and catalog included; see the page Caching. A put makes room
 /// before it needs it: there is no daemon. Any number of processes can share a cache, each with a `BlobCache` of its
 /// own. A read returns a value whole and right, or none. Never rely on a value being present. All methods may be called
-/// from any task.
+/// from any task. After `BlobStore.reopen()` they throw `closed`: get another with `BlobStore.cache(configuration:)`.
 ///
 /// Unless a method says otherwise, it throws what those of `BlobStore` throw. The configuration sets the durability of
 /// a put: relaxed by default, so that a power cut leaves each value whole or not at all. A get takes microseconds and
