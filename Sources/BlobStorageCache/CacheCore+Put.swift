@@ -32,8 +32,8 @@ extension CacheCore {
 
   /// Stores values under their keys, as many in one commit as fit.
   ///
-  /// - Parameter isWanted: whether a single value is to be stored. Is asked while nobody else can change the key, and again
-  ///   afterwards.
+  /// - Parameter isWanted: whether a single value is to be stored. Is asked while nobody else can change the key, and
+  ///   again afterwards.
   /// - Returns: whether each value was stored. A key whose value was not stored has no value, not an older one.
   /// - Throws: `conditionFailed` when it is not wanted any more. Then it is not there.
   package func put(

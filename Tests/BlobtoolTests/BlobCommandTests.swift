@@ -138,8 +138,9 @@ struct VersionLine: Decodable {
     // A message that is longer than a pipe holds.
     let message = try await workshop.shell(
       """
-      perl -e 'use Fcntl; fcntl(STDERR, F_SETFL, O_WRONLY | O_NONBLOCK); exec @ARGV' $TOOL $(printf %0120000d 0) 2>&1 | wc -c
-      $TOOL $(printf %0120000d 0) 2>&1 | wc -c
+      word=$(printf %0120000d 0)
+      perl -e 'use Fcntl; fcntl(STDERR, F_SETFL, O_WRONLY | O_NONBLOCK); exec @ARGV' $TOOL $word 2>&1 | wc -c
+      $TOOL $word 2>&1 | wc -c
       """)
     #expect(Set(message.lines).count == 1, "\(message.text)")
   }

@@ -97,8 +97,8 @@ extension FileDescriptor {
     }
   }
 
-  /// Writes some of the bytes, and returns how many. If another program has made a full pipe non-blocking, waits for room
-  /// and may write none.
+  /// Writes some of the bytes, and returns how many. If another program has made a full pipe non-blocking, waits for
+  /// room and may write none.
   fileprivate func writeSome(_ bytes: UnsafeRawBufferPointer) throws -> Int {
     do { return try write(bytes) } catch Errno.resourceTemporarilyUnavailable {
       var request = pollfd(fd: rawValue, events: Int16(POLLOUT), revents: 0)
