@@ -9,7 +9,7 @@ import Synchronization
 /// The limit covers what the folder really takes, garbage and catalog included; see the page Caching. A put makes room
 /// before it needs it: there is no daemon. Any number of processes can share a cache, each with a `BlobCache` of its
 /// own. A read returns a value whole and right, or none. Never rely on a value being present. All methods may be called
-/// from any task.
+/// from any task. After `BlobStore.reopen()` they throw `closed`: get another with `BlobStore.cache(configuration:)`.
 ///
 /// Unless a method says otherwise, it throws what those of `BlobStore` throw. The configuration sets the durability of
 /// a put: relaxed by default, so that a power cut leaves each value whole or not at all. A get takes microseconds and
@@ -212,15 +212,12 @@ public final class BlobCache: Sendable {
         if let value = try await self.stored(key, format) { return try format.data(of: value, key: key) }
         let data = try format.data(of: try await make(), key: key)
         do throws(BlobStorageError) {
-          if self.isWanted(bytes, number) {
-            let item = CacheItem(key: key, data: data, priority: priority, lifetime: lifetime)
-            _ = try await self.run { (core) throws(BlobStorageError) in try core.put([item]) }
-            // Whoever has set or removed the key meanwhile may have come before this put.
-            if !self.isWanted(bytes, number) {
-              _ = try await self.run { (core) throws(BlobStorageError) in try core.remove([key]) }
-            }
+          let item = CacheItem(key: key, data: data, priority: priority, lifetime: lifetime)
+          _ = try await self.run { (core) throws(BlobStorageError) in
+            try core.put([item], if: { self.isWanted(bytes, number) })
           }
         } catch {
+          if error.code == .conditionFailed { return data }
           self.core.engine.logger.warning(
             "A value was made and could not be stored.", metadata: ["reason": "\(error.message)"])
         }

@@ -36,7 +36,7 @@ struct CacheChoice {
   static func make(
     _ cache: CacheCore, goal: Int64, _ limits: CacheLimits, copiesLarge: Bool
   ) throws(BlobStorageError) -> CacheChoice {
-    // Plain bytes of the cold keys to choose among: the least recently used ones of the lowest priorities.
+    // About the bytes that the cold keys to choose among take: the least recently used ones of the lowest priorities.
     var coldByteCount = goal * 2
     while true {
       let (choice, freed, isAll) = try make(cache, goal: goal, coldByteCount, limits, copiesLarge)
@@ -66,7 +66,8 @@ struct CacheChoice {
       try transaction.forEachCachedKey { id, row in
         cold.append((id, row))
         coldCounts[row.digest, default: 0] += 1
-        coldByteCount = coldByteCount.addingClamped(row.byteCount)
+        // The records of tiny values are longer than these. Without them, nearly all rows would be in memory.
+        coldByteCount = coldByteCount.addingClamped(row.byteCount).addingClamped(recordByteCount(row))
         isAll = coldByteCount < coldByteCountMax
         return isAll
       }
@@ -133,6 +134,9 @@ struct CacheChoice {
     }
     return (choice, freed, isAll)
   }
+
+  /// About the bytes of a key's records, apart from its value's.
+  private static func recordByteCount(_ row: CachedKeyRow) -> Int64 { Int64(128 + row.key.count) }
 
   /// For each pack that holds a part of a blob, the bytes of the other parts.
   private static func elsewhere(_ places: [(pack: UInt32, byteCount: Int64)]) -> [UInt32: Int64] {

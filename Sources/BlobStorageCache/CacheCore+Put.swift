@@ -32,16 +32,21 @@ extension CacheCore {
 
   /// Stores values under their keys, as many in one commit as fit.
   ///
+  /// - Parameter isWanted: whether a single value is to be stored. Is asked while nobody else can change the key, and
+  ///   again afterwards.
   /// - Returns: whether each value was stored. A key whose value was not stored has no value, not an older one.
-  package func put(_ items: [CacheItem]) throws(BlobStorageError) -> [Bool] {
+  /// - Throws: `conditionFailed` when it is not wanted any more. Then it is not there.
+  package func put(
+    _ items: [CacheItem], if isWanted: () -> Bool = { true }
+  ) throws(BlobStorageError) -> [Bool] {
     try engine.checkOpen()
-    var stored = [Bool](repeating: false, count: items.count)
+    var stored = [BlobVersion.ID?](repeating: nil, count: items.count)
     let limits = limits
     var group = Group()
     var indices: [Int] = []
     func end() throws(BlobStorageError) {
-      if let (_, watermark) = try store(group, durability) {
-        for index in indices { stored[index] = true }
+      if let (results, watermark) = try store(group, durability, if: isWanted) {
+        for (index, result) in zip(indices, results) { stored[index] = result.version.id }
         try engine.makeDurable(durability, watermark)
       }
       (group, indices) = (Group(), [])
@@ -58,16 +63,25 @@ extension CacheCore {
       indices.append(index)
     }
     if !indices.isEmpty { try end() }
-    let refused = items.indices.filter { !stored[$0] }
+    if !isWanted() {
+      // Whoever has removed all keys meanwhile may not have seen these.
+      var keys: [[UInt8]] = []
+      for item in items { keys.append(try Engine.keyBytes(prefix + item.key)) }
+      _ = try dropAll(keys) { (index, view) throws(BlobStorageError) in
+        try view.currentVersion(ofKey: keys[index])?.stamp == stored[index]?.stamp
+      }
+      throw Self.unwanted
+    }
+    let refused = items.indices.filter { stored[$0] == nil }
     if !refused.isEmpty {
       state.withLock { $0.counts.refusedCount += refused.count }
       // The caller must not find the key's earlier value. A value that was stored after the refused one stays.
       var last: [[UInt8]: Int] = [:]
       for (index, item) in items.enumerated() { last[Array(item.key.utf8)] = index }
-      let dropped = last.values.filter { !stored[$0] }.map { items[$0].key }
-      if !dropped.isEmpty { _ = try remove(dropped) }
+      let dropped = last.values.filter { stored[$0] == nil }.map { items[$0].key }
+      if !dropped.isEmpty { _ = try remove(dropped, if: isWanted) }
     }
-    return stored
+    return stored.map { $0 != nil }
   }
 
   /// Stores a value, or changes nothing.
@@ -97,16 +111,20 @@ extension CacheCore {
   /// Stores values in one commit, after making room for them.
   ///
   /// - Returns: nil when no room can be made.
-  package func store(_ group: Group, _ durability: Durability) throws(BlobStorageError) -> Stored? {
-    do throws(BlobStorageError) { return try storeInRoom(group, durability) } catch {
+  package func store(
+    _ group: Group, _ durability: Durability, if isWanted: () -> Bool = { true }
+  ) throws(BlobStorageError) -> Stored? {
+    do throws(BlobStorageError) { return try storeInRoom(group, durability, if: isWanted) } catch {
       guard Self.isNoRoom(error.code) else { throw error }
       engine.logger.notice("A value is not stored.", metadata: ["reason": "\(error.message)"])
       return nil
     }
   }
 
-  /// - Throws: `limitExceeded`, `noSpace` or `busy` when no room can be made.
-  private func storeInRoom(_ group: Group, _ durability: Durability) throws(BlobStorageError) -> Stored {
+  /// - Throws: `limitExceeded`, `noSpace` or `busy` when no room can be made, `conditionFailed` when it is not wanted.
+  private func storeInRoom(
+    _ group: Group, _ durability: Durability, if isWanted: () -> Bool = { true }
+  ) throws(BlobStorageError) -> Stored {
     // A cache that another process has ended must not evict any more.
     if limits.keyLimit != nil { try adoptLimits() }
     let items = group.items
@@ -117,6 +135,7 @@ extension CacheCore {
         var notes = CacheNotes()
         let stored = try engine.memoryPut.commit(items, promising: durability) {
           (commit) throws(BlobStorageError) in
+          guard isWanted() else { throw Self.unwanted }
           guard commit.roomByteCount >= need else { throw Self.roomNeeded }
           // A commit can be tried more than once.
           notes = try replaced(by: items, commit.transaction)
@@ -139,6 +158,7 @@ extension CacheCore {
 
   private static let attemptCount = 8
   private static let roomNeeded = BlobStorageError(.cacheNeedsRoom, "The pack has no room.")
+  private static let unwanted = BlobStorageError(.conditionFailed, "The key was changed meanwhile.")
 
   static func isNoRoom(_ code: BlobStorageError.Code) -> Bool {
     code == .noSpace || code == .limitExceeded || code == .busy
@@ -169,10 +189,14 @@ extension CacheCore {
   // MARK: Removing
 
   /// Drops keys and returns how many existed.
-  package func remove(_ keys: [String]) throws(BlobStorageError) -> Int {
+  ///
+  /// - Parameter isWanted: whether to drop a key. Nobody else changes it between the answer and the drop.
+  package func remove(
+    _ keys: [String], if isWanted: () -> Bool = { true }
+  ) throws(BlobStorageError) -> Int {
     var bytes: [[UInt8]] = []
     for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
-    return try dropAll(bytes)
+    return try dropAll(bytes) { _, _ in isWanted() }
   }
 
   /// Drops all versions of keys in one commit, and returns how many keys had any.

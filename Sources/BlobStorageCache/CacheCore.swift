@@ -89,11 +89,12 @@ package final class CacheCore: Sendable {
     }
     try indexIfNeeded()
     if isLower { try holdLimit() }
-    engine.closingHooks.withLock { hooks in hooks.append { [weak self] in self?.close() } }
+    engine.closingHooks.withLock { hooks in hooks[ObjectIdentifier(self)] = { [weak self] in self?.close() } }
   }
 
   deinit {
     close()
+    engine.closingHooks.withLock { hooks in hooks[ObjectIdentifier(self)] = nil }
     lockFile.close()
   }
 

@@ -18,8 +18,8 @@ struct ExportedFolders {
   private let options: ExportOptions
   /// Parents before children; empty if an export has patterns.
   private var folders: [Folder] = []
-  /// Whether a state may know attributes of the folders, also of those that this export leaves out.
-  private(set) var hasStates = false
+  /// Whether a state knows attributes of folders, also of those that this export leaves out.
+  private(set) var hasFolders = false
   /// States that cannot be read; their folders are missing here.
   private(set) var unreadable: [SkippedFile] = []
 
@@ -30,7 +30,7 @@ struct ExportedFolders {
     let file = StateFile(engine)
     var states = options.state.map { [$0] } ?? []
     if options.state == nil { states = try file.latest(overlapping: options.prefix) }
-    hasStates = !states.isEmpty
+    hasFolders = states.contains { $0.folderCount > 0 }
     guard options.patterns.isEmpty else { return }
     // The state that was recorded last wins.
     var found: [[UInt8]: Folder] = [:]

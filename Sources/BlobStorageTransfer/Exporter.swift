@@ -58,7 +58,7 @@ final class Exporter {
     let folderPaths = folders.paths
     let doublePaths = try scan(folderPaths)
     let target = try target(
-      path, excluding: store, folderPaths, doublePaths, marksNewFolders: folders.hasStates)
+      path, excluding: store, folderPaths, doublePaths, marksNewFolders: folders.hasFolders)
     defer { target.folder?.restoreModes() }
     let writer = VersionWriter(target: target, engine: engine, options: options, owners: owners)
     try writeVersions(writer, limiter)

@@ -51,11 +51,11 @@ struct HardLinks {
     wholePaths.insert(path)
   }
 
-  /// Makes a follower that was written by itself the leader of the next ones.
+  /// Makes a follower that was written by itself the leader of the next ones, if theirs could not be written.
   mutating func lead(_ follower: Follower) {
-    guard let path = VersionWriter.path(of: follower.version, options), wholePaths.contains(path) else {
-      return
-    }
+    guard !wholePaths.contains(follower.leader),
+      let path = VersionWriter.path(of: follower.version, options), wholePaths.contains(path)
+    else { return }
     successors[follower.leader] = path
   }
 

@@ -85,6 +85,11 @@ import Testing
     #expect(outcome.errors.contains("skipped t: it is a folder of a list"))
     #expect(try await keys(workshop) == ["p/t/a.txt", "p/t/hard", "p/t/link", "p/t/u/a.txt"])
     #expect(try await workshop.expect(0, ["get", "p/t/u/a.txt"]).text == "t/u/a.txt")
+    // No state has attributes of the folders, so that none wait for theirs.
+    #expect(
+      try await workshop.shell("$TOOL export p/ out -q > /dev/null; stat -c %a out out/p out/p/t").lines
+        .dropFirst()
+        == ["700", "700"])
     try await workshop.expect(0, ["delete", "--all"])
 
     let found = try await workshop.shell(

@@ -31,8 +31,8 @@ package final class Engine: Sendable {
   package let environment: Environment
   private let packByteCountTarget: Int64
   private let randomNumber: @Sendable () -> UInt64
-  /// Run before the store closes.
-  package let closingHooks = Mutex<[@Sendable () -> Void]>([])
+  /// Run before the store closes. Each object that has one removes it in the end.
+  package let closingHooks = Mutex<[ObjectIdentifier: @Sendable () -> Void]>([:])
   private let isClosed = Atomic<Bool>(false)
   package let sharing: any Sharing
 
@@ -226,7 +226,7 @@ package final class Engine: Sendable {
   }
 
   package func close() throws(BlobStorageError) {
-    for hook in closingHooks.withLock({ $0 }) { hook() }
+    for hook in closingHooks.withLock({ Array($0.values) }) { hook() }
     guard isClosed.compareExchange(expected: false, desired: true, ordering: .acquiringAndReleasing).exchanged
     else {
       return

@@ -69,8 +69,14 @@ enum StandardError {
 
   /// Writes text with terminal controls escaped, after `control`, a sequence of the tool's own.
   static func write(_ text: String, after control: String = "") {
-    // A failure here cannot be reported.
-    _ = try? FileDescriptor.standardError.writeAll((control + TerminalText.safe(text)).utf8)
+    var text = control + TerminalText.safe(text)
+    text.withUTF8 { bytes in
+      var rest = UnsafeRawBufferPointer(bytes)
+      // A failure here cannot be reported.
+      while !rest.isEmpty, let count = try? FileDescriptor.standardError.writeSome(rest) {
+        rest = UnsafeRawBufferPointer(rebasing: rest[count...])
+      }
+    }
   }
 }
 
@@ -81,17 +87,23 @@ extension FileDescriptor {
     while !rest.isEmpty {
       try Interruption.check()
       do {
-        let count = try write(rest)
+        let count = try writeSome(rest)
         rest = UnsafeRawBufferPointer(rebasing: rest[count...])
       } catch Errno.brokenPipe {
         throw OutputEnded()
-      } catch Errno.resourceTemporarilyUnavailable {
-        // Another program has made a full pipe non-blocking.
-        var request = pollfd(fd: rawValue, events: Int16(POLLOUT), revents: 0)
-        _ = poll(&request, 1, 100)
       } catch let error as Errno {
         throw Failure(ExitStatus.failed, "Cannot write to \(name.printable): \(error.description).")
       }
+    }
+  }
+
+  /// Writes some of the bytes, and returns how many. If another program has made a full pipe non-blocking, waits for
+  /// room and may write none.
+  fileprivate func writeSome(_ bytes: UnsafeRawBufferPointer) throws -> Int {
+    do { return try write(bytes) } catch Errno.resourceTemporarilyUnavailable {
+      var request = pollfd(fd: rawValue, events: Int16(POLLOUT), revents: 0)
+      _ = poll(&request, 1, 100)
+      return 0
     }
   }
 }

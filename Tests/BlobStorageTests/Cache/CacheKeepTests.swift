@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageCache
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -240,6 +241,8 @@ struct CacheKeepTests {
     #expect(try before - engine.folder.allocatedByteCount() > 500_000)
     #expect(try engine.keys("", after: nil, limit: 9).map(\.key) == ["kept"])
     #expect(try cache.data("kept") == kept)
+    // What it used for trimming is gone.
+    #expect(engine.closingHooks.withLock { $0.count } == 1)
   }
 
   // MARK: Numbers

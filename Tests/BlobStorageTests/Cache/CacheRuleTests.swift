@@ -40,6 +40,32 @@ struct CacheRuleTests {
     #expect(try cache.data("c") == Data([4]))
   }
 
+  @Test("a value that is not wanted any more replaces nothing, and goes unless another has taken its place")
+  func unwanted() throws {
+    let place = try CachePlace()
+    let cache = try place.cache()
+    let made = [CacheItem(key: "k", data: Data([1]))]
+    let long = [CacheItem(key: "k", data: Data(count: place.limits.valueByteLimit + 1))]
+    #expect(try cache.put("k", [0]))
+    for items in [made, long] {
+      let error = failure { _ = try cache.put(items, if: { false }) }
+      #expect(error?.code == .conditionFailed)
+      #expect(try cache.data("k") == Data([0]))
+    }
+    for later in [nil, Data([2])] as [Data?] {
+      var answerCount = 0
+      let error = failure {
+        _ = try cache.put(made) {
+          answerCount += 1
+          if answerCount == 2, let later { #expect(throws: Never.self) { try cache.put("k", later) } }
+          return answerCount == 1
+        }
+      }
+      #expect(error?.code == .conditionFailed)
+      #expect(try cache.data("k") == later)
+    }
+  }
+
   @Test("a key that another process uses or puts while room is made stays", arguments: [true, false])
   func usedMeanwhile(isPut: Bool) throws {
     let place = try CachePlace()
