@@ -32,7 +32,7 @@ extension CacheCore {
 
   /// Stores values under their keys, as many in one commit as fit.
   ///
-  /// - Parameter isWanted: whether a single value is to be stored. Is asked while nobody else can change the key, and
+  /// - Parameter isWanted: whether a single value is to be stored. Is asked while no one else can change the key, and
   ///   again afterwards.
   /// - Returns: whether each value was stored. A key whose value was not stored has no value, not an older one.
   /// - Throws: `conditionFailed` when it is not wanted any more. Then it is not there.
@@ -64,7 +64,7 @@ extension CacheCore {
     }
     if !indices.isEmpty { try end() }
     if !isWanted() {
-      // Whoever has removed all keys meanwhile may not have seen these.
+      // Another thread that has removed all keys meanwhile may not have seen these.
       var keys: [[UInt8]] = []
       for item in items { keys.append(try Engine.keyBytes(prefix + item.key)) }
       _ = try dropAll(keys) { (index, view) throws(BlobStorageError) in
@@ -190,7 +190,7 @@ extension CacheCore {
 
   /// Drops keys and returns how many existed.
   ///
-  /// - Parameter isWanted: whether to drop a key. Nobody else changes it between the answer and the drop.
+  /// - Parameter isWanted: whether to drop a key. No one else changes it between the answer and the drop.
   package func remove(
     _ keys: [String], if isWanted: () -> Bool = { true }
   ) throws(BlobStorageError) -> Int {

@@ -71,7 +71,7 @@ extension BlobStore {
       let folder = workFolder.appending(path: "files")
       defer { Self.remove(workFolder) }
       do {
-        // The program sets the modes of folders last: nobody else may look into them before.
+        // The program sets the modes of folders last: no other user may look into them before.
         try FileManager.default.createDirectory(
           at: workFolder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
         try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: false)

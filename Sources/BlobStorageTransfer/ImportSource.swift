@@ -1,5 +1,4 @@
 import BlobStorage
-import CBlobKernels
 import Foundation
 import SystemPackage
 
@@ -37,7 +36,7 @@ struct ImportSource: Sendable {
   private func place(
     through trail: inout FolderTrail
   ) throws(BlobStorageError) -> (directory: Int32, name: [CChar]) {
-    guard let folder else { return (bs_working_directory(), [CChar](terminating: relativePath)) }
+    guard let folder else { return (InputFolder.workingDirectory, [CChar](terminating: relativePath)) }
     // The trail keeps it open.
     return (
       try folder.folder(of: relativePath, through: &trail).number, FolderTrail.name(in: relativePath)

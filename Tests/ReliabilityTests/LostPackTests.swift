@@ -209,6 +209,24 @@ struct LostPackTests {
     try Self.checkLoss(lab, name)
   }
 
+  @Test(
+    "A pack that was open, and is lost with the census, is reported: what only its tail had is not forgotten")
+  func openPackLost() throws {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("a", noise(1, 500))]) }
+    let before = Set(try Self.names(lab))
+    let engine = try lab.open()
+    try lab.put(engine, [("a", noise(2, 500))])
+    let name = try #require(try Self.names(lab).first { !before.contains($0) })
+    lab.restart()
+    try lab.disk.remove(Self.census)
+    try lab.disk.remove(Self.packs.appending(name))
+    try lab.session { (engine) throws in
+      #expect(try engine.losses().lostPacks == [String(name.dropLast(5))])
+      #expect(try engine.verify().losses.lostPacks.count == 1)
+    }
+  }
+
   @Test("A lost pack that only the catalog knew is reported even if the catalog is lost after that")
   func catalogLostLater() throws {
     let whole = try Self.store()

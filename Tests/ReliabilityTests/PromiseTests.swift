@@ -92,7 +92,9 @@ struct PromiseTests {
       try engine.putInternal(key, .data(Data()))
       let hold = KeyHold(name: "h", prefix: [], state: 5)
       try engine.putInternal(hold.key, .data(Data()), metadata: hold.metadata)
-      let dropping = #expect(throws: BlobStorageError.self) { try engine.dropInternal([key]) }
+      let dropping = #expect(throws: BlobStorageError.self) {
+        try engine.dropInternal([key], held: .refused)
+      }
       #expect(dropping?.code == .held)
       let renaming = #expect(throws: BlobStorageError.self) { try engine.rename(key, to: link, .durable) }
       #expect(renaming?.code == .held)

@@ -25,7 +25,7 @@ final class DropInStore: Sendable {
     var leftOut: [Library: [(old: OldData, keys: [String])]] = [:]
   }
 
-  /// Whoever opens the store holds it: all others wait for the open store.
+  /// A thread that opens the store holds it: all others wait for the open store.
   private let state = IOLock(State())
 
   private init(_ folder: URL, other: URL?) {

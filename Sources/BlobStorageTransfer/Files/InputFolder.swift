@@ -11,13 +11,16 @@ package final class InputFolder: Sendable {
   let descriptor: OwnedDescriptor
   private let excluded: FileIdentity?
 
+  /// Stands for the process's working folder where a call takes an open folder.
+  static let workingDirectory = bs_working_directory()
+
   /// Opens an existing folder. Its own path may be a symbolic link, because the user chose it.
   ///
   /// - Parameter excluded: a folder below it from which nothing is read.
   package init(_ name: FilePath, excluding excluded: FileIdentity? = nil) throws(BlobStorageError) {
     let path = try name.absolute()
     let options = Int32(BS_OPEN_DIRECTORY | BS_OPEN_FOLLOW)
-    let descriptor = try OwnedDescriptor.open(bs_working_directory(), path, path, options, "list")
+    let descriptor = try OwnedDescriptor.open(Self.workingDirectory, path, path, options, "list")
     self.name = name
     self.path = path
     identity = try descriptor.status(path).identity

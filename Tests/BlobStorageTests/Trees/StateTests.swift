@@ -163,7 +163,7 @@ struct StateTests {
     let store = try await place.opened()
     let folder = place.temporary.path.string + "/tree"
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-    try Data("a".utf8).write(to: URL(filePath: folder + "/a"))
+    for name in ["a", "b", "c"] { try Data("a".utf8).write(to: URL(filePath: folder + "/" + name)) }
     let state = try #require(
       try await store.importFiles([folder], options: ImportOptions(prefix: "t/")).state)
     let key = InternalKey.Purpose.state.key(Array(state.id.description.utf8))
