@@ -215,16 +215,17 @@ struct LostPackTests {
     let lab = try Lab()
     try lab.session { try lab.put($0, [("a", noise(1, 500))]) }
     let before = Set(try Self.names(lab))
-    let engine = try lab.open()
-    try lab.put(engine, [("a", noise(2, 500))])
+    let writer = try lab.open()
+    try lab.put(writer, [("a", noise(2, 500))])
     let name = try #require(try Self.names(lab).first { !before.contains($0) })
-    lab.restart()
-    try lab.disk.remove(Self.census)
-    try lab.disk.remove(Self.packs.appending(name))
-    try lab.session { (engine) throws in
+    // In the copy, its process has ended.
+    let copy = try lab.afterKill(lab.catalog)
+    for path in [Self.census, Self.packs.appending(name)] { try copy.disk.remove(path) }
+    try copy.session { (engine) throws in
       #expect(try engine.losses().lostPacks == [String(name.dropLast(5))])
       #expect(try engine.verify().losses.lostPacks.count == 1)
     }
+    try writer.close()
   }
 
   @Test("A lost pack that only the catalog knew is reported even if the catalog is lost after that")

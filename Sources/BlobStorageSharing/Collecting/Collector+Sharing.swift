@@ -15,8 +15,8 @@ struct SharedRemoval: PackRemoval {
   func finishLast(_ collector: Collector) throws(BlobStorageError) {
     let (engine, backend) = (collector.engine, store.backend)
     try engine.extend()
-    if try engine.catalog.packRows().contains(where: { $0.row.state == .condemned || $0.row.isDamaged }) {
-      // An unfinished collection has begun to copy, or what was damaged may be whole again.
+    if try engine.catalog.packRows().contains(where: { $0.row.state == .condemned }) {
+      // An unfinished collection has begun to copy.
       try engine.catalog.rebuild(because: nil)
       try engine.extend()
     }

@@ -168,6 +168,11 @@ extension SharedStore {
       backend.adopt(collections)
       try acknowledgeCondemnation(engine)
     }
+    if try own.catalog.packRows().contains(where: \.row.isDamaged) {
+      // Before losses end the collection: what was damaged when it was read may be whole again.
+      try own.catalog.rebuild(because: nil)
+      try own.extend()
+    }
     let removed = store.backend.collections.removed
     do throws(BlobStorageError) { return try own.collectGarbage(options, progress, by: removal) } catch {
       guard error.code == .packGone else { throw error }

@@ -281,7 +281,10 @@ package final class RemoteBackend: Backend {
     fetches.cache.forget(name)
   }
 
-  package func forgetEnds(_ name: PackName) { footers.forget(name) }
+  package func forgetEnds(_ name: PackName) {
+    footers.forget(name)
+    fetches.cache.forget(name)
+  }
 
   /// Drops a pack's cached parts, so that the next reads go to the object store.
   package func forgetRecords(_ name: PackName) { fetches.cache.forget(name) }

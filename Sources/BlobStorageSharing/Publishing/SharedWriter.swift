@@ -96,8 +96,8 @@ final class SharedWriter: PackPublisher {
     let names = try rows(packs, session).filter { !backend.isThere($0) }.map(\.name)
     guard !names.isEmpty else { return nil }
     let areThere = names.count > Self.askedCountMax ? false : try backend.areThere(names)
-    if !areThere { _ = try listLost() }
-    kept.withLock { $0.subtract(names) }
+    // Of lost ones, `checkKept` tells what relies on them.
+    if areThere { kept.withLock { $0.subtract(names) } } else { _ = try listLost() }
     return try firstAbsent(of: Set(names), session)
   }
 
