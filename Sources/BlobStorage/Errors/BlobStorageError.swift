@@ -121,6 +121,8 @@ extension BlobStorageError.Code {
   static let needsCatalog = Self("needsCatalog")
   /// A plan without lookups does not suffice.
   static let needsLookup = Self("needsLookup")
+  /// The pack of a version that is replaced and kept has to be synced first.
+  static let needsSync = Self("needsSync")
   /// A transaction did not fit into the catalog's map, which is larger now: it has to be run again.
   static let mapFull = Self("mapFull")
   /// The catalog is not usable; it is rebuilt from the packs.

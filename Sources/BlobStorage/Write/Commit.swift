@@ -165,11 +165,32 @@ extension WriterSession {
 }
 
 extension WriterSession {
-  /// Syncs the packs of current versions that a commit is about to replace and keep, so that none of them has to be
-  /// archived instead. A killed process, or one that still writes, may have left its pack unsynced.
-  func secureReplaced(_ keys: some Sequence<[UInt8]>) throws(BlobStorageError) {
+  /// Runs a commit that replaces and keeps the current versions of keys. Syncs the packs of these versions first, so
+  /// that none of them has to be archived instead: a killed process, or one that still writes, may have left its pack
+  /// unsynced.
+  ///
+  /// - Parameter commit: calls the function that it is given at the beginning of the commit.
+  func keepingReplaced<T>(
+    of keys: [[UInt8]],
+    _ commit: (_ check: (borrowing Commit) throws(BlobStorageError) -> Void) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
     // In a bucket they are asked for when the commit is published.
-    guard backend.isDurableOnceSynced else { return }
+    guard backend.isDurableOnceSynced, !keys.isEmpty else { return try commit { _ in } }
+    for _ in 0..<Self.syncCountMax {
+      try secureReplaced(keys)
+      do throws(BlobStorageError) {
+        return try commit { (commit) throws(BlobStorageError) in try commit.checkKept(keys) }
+      } catch {
+        // Another process has moved a version to a pack of its own, or put a new one.
+        guard error.code == .needsSync else { throw error }
+      }
+    }
+    return try commit { _ in }
+  }
+
+  private static let syncCountMax = 8
+
+  private func secureReplaced(_ keys: [[UInt8]]) throws(BlobStorageError) {
     let unsynced = try catalog.read { (view) throws(BlobStorageError) -> Set<PackName> in
       var names: Set<PackName> = []
       for key in keys {
@@ -260,6 +281,17 @@ extension WriterSession.Commit {
           key: internalKey, version: stamp, replaced: .none, digest: row.digest, byteCount: row.byteCount,
           created: row.created, metadata: row.metadata)))
     return true
+  }
+
+  /// Throws `needsSync` if the current version of one of the keys could be replaced only by archiving it, until its pack
+  /// is synced.
+  fileprivate func checkKept(_ keys: [[UInt8]]) throws(BlobStorageError) {
+    for key in keys {
+      guard let row = try transaction.nameRow(key)?.current?.row, try !stays(replaced: row.place) else {
+        continue
+      }
+      throw BlobStorageError(.needsSync, "The pack of a version has to be synced first.")
+    }
   }
 
   /// Whether a version that was replaced may be kept at its place: a power cut spares it if it spares this commit.

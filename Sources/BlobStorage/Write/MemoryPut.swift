@@ -120,17 +120,18 @@ package struct MemoryPut: Sendable {
     promising durability: Durability = .relaxed, on keys: [[UInt8]] = [],
     alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
-    let kept = items.filter(\.ref.keepsReplaced)
-    if !kept.isEmpty { try writer.secureReplaced(kept.lazy.map(\.key)) }
-    return try writer.commit(on: items.map(\.key) + keys) {
-      (commit) throws(BlobStorageError) in
-      commit.isPromised = durability == .durable
-      try alongside(&commit)
-      var added: [BlobDigest: Int] = [:]
-      for group in joined {
-        added.merge(try commit.append(group, by: try planner(codec).codec, writer.codecs)) { $1 }
+    try writer.keepingReplaced(of: items.filter(\.ref.keepsReplaced).map(\.key)) {
+      (check) throws(BlobStorageError) in
+      try writer.commit(on: items.map(\.key) + keys) { (commit) throws(BlobStorageError) in
+        try check(commit)
+        commit.isPromised = durability == .durable
+        try alongside(&commit)
+        var added: [BlobDigest: Int] = [:]
+        for group in joined {
+          added.merge(try commit.append(group, by: try planner(codec).codec, writer.codecs)) { $1 }
+        }
+        return try items.map { (item) throws(BlobStorageError) in try append(item, to: &commit, &added) }
       }
-      return try items.map { (item) throws(BlobStorageError) in try append(item, to: &commit, &added) }
     }
   }
 

@@ -229,19 +229,22 @@ package struct StreamPut {
     try options.heldPut?.hold(digest, byteCount)
     let layout = try manifest.layout(digest)
     let place = try planner.blobs.place(of: layout)
-    if options.keepsReplaced { try writer.secureReplaced([key]) }
-    return try writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
-      commit.isPromised = options.durability == .durable
-      try commit.checkNothingLost(since: lossCount)
-      // A list is a chunk, too.
-      try commit.check(
-        manifest.lists?.map(\.digest) ?? manifest.entries.map(\.digest), remedy: Self.remedy)
-      let added =
-        total.storedByteCount + Int64(try commit.appendManifest(of: layout) { $0 == place })
-      let (version, refByteCount) = try commit.appendRef(
-        key, digest, byteCount, RefOptions(options))
-      return PutResult(
-        version: version, newByteCount: total.newByteCount, storedByteCount: added + Int64(refByteCount))
+    return try writer.keepingReplaced(of: options.keepsReplaced ? [key] : []) {
+      (check) throws(BlobStorageError) in
+      try writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
+        try check(commit)
+        commit.isPromised = options.durability == .durable
+        try commit.checkNothingLost(since: lossCount)
+        // A list is a chunk, too.
+        try commit.check(
+          manifest.lists?.map(\.digest) ?? manifest.entries.map(\.digest), remedy: Self.remedy)
+        let added =
+          total.storedByteCount + Int64(try commit.appendManifest(of: layout) { $0 == place })
+        let (version, refByteCount) = try commit.appendRef(
+          key, digest, byteCount, RefOptions(options))
+        return PutResult(
+          version: version, newByteCount: total.newByteCount, storedByteCount: added + Int64(refByteCount))
+      }
     }
   }
 

@@ -70,7 +70,9 @@ struct RemoteDurabilityTests {
     for name in place.packNames { place.objects.objects[name] = nil }
     for index in 0..<5 { try Data("changed \(index)".utf8).write(to: URL(filePath: "\(folder)/\(index)")) }
     let engine = try place.engine("one")
-    let error = failure { () throws(BlobStorageError) in _ = try Importer(engine, ImportOptions(), nil).run([folder]) }
+    let error = failure { () throws(BlobStorageError) in
+      _ = try Importer(engine, ImportOptions(), nil).run([folder])
+    }
     #expect(error?.code == .corrupted)
     #expect(try Importer(engine, ImportOptions(), nil).run([folder]).fileCount == 5)
     try engine.close()
