@@ -143,16 +143,23 @@ public struct SnapshotRepository: Sendable, Hashable {
     var errors: Data?
   }
 
-  /// Options of `env`: what this process ignores, as the tool does while it handles signals, the program would ignore, too.
-  #if os(Linux)
-    private static let defaultSignals = ["--default-signal=INT,TERM"]
-  #else
-    private static let defaultSignals: [String] = []
-  #endif
+  /// Options of `env`: what this process ignores, as the tool does while it handles signals, the program would ignore,
+  /// too. Empty where `env` does not have them, as before GNU coreutils 8.31 and in BusyBox.
+  private static let defaultSignals: [String] = {
+    let options = ["--default-signal=INT,TERM"]
+    let trial = Process()
+    trial.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+    trial.arguments = options + ["true"]
+    trial.standardError = FileHandle.nullDevice
+    do { try trial.run() } catch { return [] }
+    trial.waitUntilExit()
+    return trial.terminationStatus == 0 ? options : []
+  }()
 
   /// Runs the program to its end, or ends it if the task is cancelled.
   ///
-  /// - Parameter warns: whether status 1 means that it has done its work, if all that it warns of are extended attributes.
+  /// - Parameter warns: whether status 1 means that it has done its work, if all that it warns of are extended
+  ///   attributes.
   private func run(
     _ arguments: [String], in folder: URL? = nil, warns: Bool = false
   ) throws(BlobStorageError) -> (output: Data, warnings: String?) {

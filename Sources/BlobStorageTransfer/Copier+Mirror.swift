@@ -65,16 +65,12 @@ extension Copier {
 
   /// Drops the states that the source lacks, and the internal keys that imports keep for them.
   private func dropOtherStates() throws(BlobStorageError) {
-    for purpose in [InternalKey.Purpose.state, .link, .replaced, .attributes] {
-      let keys = try target.internalVersions(purpose.prefix).map(\.key)
-      let others = try source.catalog.read { (transaction) throws(BlobStorageError) in
+    try target.dropStates { (keys) throws(BlobStorageError) in
+      try source.catalog.read { (transaction) throws(BlobStorageError) in
         var others: [[UInt8]] = []
         for key in keys where try transaction.nameRow(key)?.versionCount ?? 0 == 0 { others.append(key) }
         return others
       }
-      try target.dropInternal(others)
-      // A held state needs its links and its versions.
-      if try target.withoutHeld(others).count < others.count { return }
     }
   }
 

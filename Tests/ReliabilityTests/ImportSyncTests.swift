@@ -87,6 +87,7 @@ struct ImportSyncTests {
     #expect(try engine.versions("0").count == 1, "it can be seen")
     let report = try tree.importInto(engine)
     #expect(report.newFileCount == 3 && report.unchangedFileCount == 0)
+    #expect(try engine.versions("0").count == 2, "a second sync of the pack proves nothing")
     try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
       for (key, data) in tree.contents {
         let read = try engine.data(key, nil)

@@ -98,7 +98,11 @@ struct PromiseTests {
       #expect(dropping?.code == .held)
       let renaming = #expect(throws: BlobStorageError.self) { try engine.rename(key, to: link, .durable) }
       #expect(renaming?.code == .held)
+      // It may build on another.
+      try engine.putInternal(InternalKey.Purpose.link.key([6]), .data(Data()))
+      _ = try engine.delete(prefix: "", .durable)
       #expect(try engine.internalVersions(key).count == 1)
+      #expect(try engine.internalVersions(InternalKey.Purpose.link.prefix).count == 1)
       try engine.dropInternal([hold.key])
       try engine.dropInternal([key])
       #expect(try engine.internalVersions(key).isEmpty)

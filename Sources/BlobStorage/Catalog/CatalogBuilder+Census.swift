@@ -43,8 +43,9 @@ extension CatalogBuilder {
 
   /// Whether a pack of the catalog that is missing is lost, or may be.
   private func belongs(_ row: PackRow, _ census: Census) -> Bool {
-    // A census that is gone says nothing about packs that were open.
-    wasDurable(row) || census.pack(row.name) != nil || census.store == nil && row.state != .retired
+    wasDurable(row) || census.pack(row.name) != nil
+      // A census that is gone says nothing about packs that were open. Where packs are published, there is none.
+      || census.store == nil && backend.isDurableOnceSynced && row.state != .retired
   }
 
   /// Whether the name of the pack was durable. A power cut may lose a name that was not.

@@ -278,11 +278,8 @@ extension Engine {
     while let keys = try pages.next({ key, _, _ in (key, 1) }) {
       count += try drop(keys, keeping: nil, durability, held: .refused).keyCount
     }
-    // With all keys gone, the states are void. Holds stay.
-    if prefix.isEmpty {
-      let holds = InternalKey.Purpose.hold.prefix
-      try dropInternal(try internalVersions().map(\.key).filter { !$0.starts(with: holds) })
-    }
+    // With all keys gone, the states are void.
+    if prefix.isEmpty { try dropStates() }
     return count
   }
 

@@ -433,6 +433,20 @@ extension Engine {
     _ = try drop(keys, keeping: nil, .durable, held: held)
   }
 
+  /// Drops states, and what imports keep for them, except held states and what those need.
+  ///
+  /// - Parameter selected: returns those of the internal keys to drop.
+  package func dropStates(
+    selected: ([[UInt8]]) throws(BlobStorageError) -> [[UInt8]] = { $0 }
+  ) throws(BlobStorageError) {
+    for purpose in [InternalKey.Purpose.state, .link, .replaced, .attributes] {
+      let keys = try selected(try internalVersions(purpose.prefix).map(\.key))
+      try dropInternal(keys)
+      // A held state needs its links and its versions.
+      if try holds(on: keys).contains(where: { $0 != nil }) { return }
+    }
+  }
+
   /// All holds on keys and states.
   package func keyHolds() throws(BlobStorageError) -> [KeyHold] {
     try checkOpen()
@@ -459,10 +473,5 @@ extension Engine {
         }
       }
     }
-  }
-
-  /// The keys that no hold protects.
-  package func withoutHeld(_ keys: [[UInt8]]) throws(BlobStorageError) -> [[UInt8]] {
-    zip(keys, try holds(on: keys)).filter { $0.1 == nil }.map(\.0)
   }
 }

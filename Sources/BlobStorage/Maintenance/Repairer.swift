@@ -86,7 +86,7 @@ struct Repairer {
           let wholeCount = result.wholeCount
           if wholeCount > 0 { result = try copyWhole(row) }
           // If less could be read this time, the pack stays, and the next repair copies what is left.
-          if result.wholeCount == wholeCount { replaced.insert(row.name) }
+          if result.wholeCount >= wholeCount { replaced.insert(row.name) }
         }
       } else if !isMissing {
         // If neither copy has a record, its key is unknown, unless the catalog had all records.

@@ -226,7 +226,8 @@ extension BlobStore {
     }
   }
 
-  /// Drops every key, some thousand in each commit, and then every state. After a failure some may be gone.
+  /// Drops every key, some thousand in each commit, and then every state that is not held. After a failure some may be
+  /// gone.
   ///
   /// - Returns: the number of keys that existed.
   @discardableResult

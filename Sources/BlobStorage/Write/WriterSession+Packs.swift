@@ -213,10 +213,11 @@ extension WriterSession {
   package func synchronizeOther(_ name: PackName) throws(BlobStorageError) -> Bool {
     guard let file = try backend.openPack(name) else { return true }
     defer { file.close() }
+    let row = try catalog.packRow(name)
+    // Another process's sync of it has failed.
+    if row?.isPoisoned == true { return false }
     // Not the file's length: its writer may have filled it ahead.
-    let byteCount = try catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.pack(name)?.row.appliedByteCount ?? 0
-    }
+    let byteCount = row?.appliedByteCount ?? 0
     var cause: BlobStorageError?
     do throws(BlobStorageError) {
       let isSynced = try syncs.run(name) { () throws(BlobStorageError) -> Bool in
