@@ -312,9 +312,7 @@ extension Database {
     try Self.check(mdb_env_create(&target), "copy")
     defer { mdb_env_close(target) }
     try Self.check(mdb_env_set_maxdbs(target, UInt32(Table.allCases.count)), "copy")
-    var information = MDB_envinfo()
-    try Self.check(mdb_env_info(handle, &information), "inspect")
-    try Self.check(mdb_env_set_mapsize(target, information.me_mapsize), "copy")
+    try Self.check(mdb_env_set_mapsize(target, try sizes().map), "copy")
     try Self.check(mdb_env_open(target, folder.string, UInt32(MDB_NOSYNC | MDB_NOLOCK), 0o600), "copy")
     try read { (transaction) throws(BlobStorageError) in
       for table in Table.allCases {

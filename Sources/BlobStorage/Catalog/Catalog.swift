@@ -476,6 +476,9 @@ package final class Catalog: Sendable {
   /// The name of the generation in use. Numbers of packs and keys are valid only within one generation.
   package var generation: String? { current.withLock { $0?.generation } }
 
+  /// The number of the database in use; nil once the catalog is closed.
+  var databaseNumber: UInt64? { current.withLock { $0?.database.number } }
+
   /// Frees the reader slots of dead processes.
   package func clearDeadReaders() throws(BlobStorageError) {
     try mended { () throws(BlobStorageError) in try database().clearDeadReaders() }

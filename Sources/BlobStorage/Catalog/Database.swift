@@ -302,7 +302,7 @@ package final class Database: @unchecked Sendable {
   }
 
   /// The bytes of the map that the newest snapshot uses, and all bytes of the map.
-  private func sizes() throws(BlobStorageError) -> (used: Int, map: Int) {
+  func sizes() throws(BlobStorageError) -> (used: Int, map: Int) {
     // LMDB looks at the map, which another thread may move meanwhile.
     gate.lockShared()
     defer { gate.unlockShared() }

@@ -183,7 +183,9 @@ package final class Engine: Sendable {
           try builder.recoverDeadPacks(database, willWrite: willWrite)
         })
     }
-    let packs = PackFiles(backend: backend, codecs: codecs, store: header)
+    let packs = PackFiles(backend: backend, codecs: codecs, store: header) { [catalog] in
+      catalog.databaseNumber
+    }
     self.packs = packs
     sharing = opened.sharing(
       StoreParts(setting: setting, backend: backend, catalog: catalog, builder: builder, packs: packs))

@@ -8,7 +8,7 @@ package final class PackFiles: Sendable {
     var files: [PackName: (file: any File, lastUse: UInt64)] = [:]
     /// The names of packs that were requested by their numbers.
     var names: [Number: PackName] = [:]
-    /// The newest catalog whose numbers were requested.
+    /// The catalog in use when a pack was last requested.
     var catalog: UInt64?
     var clock: UInt64 = 0
 
@@ -20,7 +20,7 @@ package final class PackFiles: Sendable {
     }
   }
 
-  /// A pack's number in a catalog. It never belongs to another pack. A newer catalog has a higher number itself.
+  /// A pack's number in a catalog. It never belongs to another pack.
   package struct Number: Hashable, Sendable {
     var catalog: UInt64
     var pack: UInt32
@@ -37,16 +37,20 @@ package final class PackFiles: Sendable {
   private let codecs: CodecPool
   private let store: StoreHeader
   private let countMax: Int
+  private let catalogNumber: @Sendable () -> UInt64?
   private let state = Mutex(State())
 
+  /// - Parameter catalogNumber: the number of the catalog in use.
   package init(
     backend: any Backend, codecs: CodecPool, store: StoreHeader,
-    countMax: Int = PackFiles.countMax(descriptorLimit: DescriptorGate.limit)
+    countMax: Int = PackFiles.countMax(descriptorLimit: DescriptorGate.limit),
+    catalogNumber: @escaping @Sendable () -> UInt64?
   ) {
     self.backend = backend
     self.codecs = codecs
     self.store = store
     self.countMax = countMax
+    self.catalogNumber = catalogNumber
   }
 
   /// How many packs may be open in a process that may have so many descriptors open.
@@ -65,13 +69,6 @@ package final class PackFiles: Sendable {
 
   /// The opened pack, for ``openFile(_:)`` too; nil if it no longer exists.
   package func file(_ name: PackName, _ number: Number) throws(BlobStorageError) -> (any File)? {
-    let isNewer = state.withLock { state in
-      let last = state.catalog ?? number.catalog
-      state.catalog = max(last, number.catalog)
-      return number.catalog > last
-    }
-    // Another process may have rebuilt the catalog because it has given packs their names back (`repair`).
-    if isNewer { forgetAll() }
     let file = try file(name)
     state.withLock { state in
       if state.names.count >= Self.nameCountMax { state.names = [:] }
@@ -82,10 +79,21 @@ package final class PackFiles: Sendable {
 
   /// The opened pack; nil if it no longer exists.
   package func file(_ name: PackName) throws(BlobStorageError) -> (any File)? {
-    if let known = state.withLock({ $0.use(name) }) { return known }
+    let catalog = catalogNumber()
+    // If another process has rebuilt the catalog, it may have given packs their names back (`repair`). Then all files
+    // are forgotten, and close outside the lock.
+    let (known, _) = state.withLock { state -> ((any File)?, State) in
+      if state.catalog == catalog { return (state.use(name), State()) }
+      let last = state
+      (state.catalog, state.files) = (catalog, [:])
+      return (nil, last)
+    }
+    if let known { return known }
     guard let opened = try backend.openPack(name) else { return nil }
     // The evicted file closes outside the lock, when the last read that uses it has ended.
     let (file, _) = state.withLock { state -> (any File, (any File)?) in
+      // Opened before a rebuild, it is not kept.
+      guard state.catalog == catalog else { return (opened, nil) }
       state.clock += 1
       // Another thread may have opened it meanwhile. Then this file closes.
       let file = state.files[name]?.file ?? opened

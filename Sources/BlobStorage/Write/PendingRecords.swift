@@ -66,10 +66,11 @@ package struct PendingRecords: Sendable {
     }
   }
 
-  /// Forgets all records but those that are pending in `packs`.
+  /// Forgets all records but the chunks that are pending in `packs`. Commits of manifests there may have failed.
   mutating func reset(to packs: borrowing OpenPacks) {
-    (chunks, manifests, recentChunks, recentManifests) = ([:], [], [:], [:])
+    (chunks, recentChunks, recentManifests) = ([:], [:], [:])
     for index in packs.pending.indices { _ = insert(packs.pending[index].record.content) }
+    removeManifests()
   }
 
   // MARK: Attempts to commit

@@ -350,6 +350,7 @@ package final class WriterSession: Sendable {
       }
     } undo: { error in
       // The catalog transaction failed. Another thread may have ended the pack since.
+      locked { $0.pending.removeManifests() }
       appendLock.withLock { cutBack(to: commitOffset, of: commitPack, &$0, error) }
       commitOffset = nil
     } done: {
