@@ -433,7 +433,7 @@ package final class Tails: Sendable {
     for record in tail.records where record.offset >= row.appliedByteCount {
       // A tail begins with a commit, because refs name the chunks of their own commit by places.
       if rest <= 0, isBetweenCommits { break }
-      // The commits in between were forgotten. What is applied counts, so that the next attempt goes on from there.
+      // The commits between were forgotten. What is applied counts, so that the next attempt goes on from there.
       guard record.offset == row.appliedByteCount else {
         isWhole = false
         break

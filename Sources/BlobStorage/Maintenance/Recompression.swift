@@ -202,7 +202,7 @@ struct Recompression {
       window.append(record)
       if window.count == Reencoder.windowCount { try choose() }
     }
-    // A pack that the medium cannot read seems to have few chunks or none, of which nothing can be saved.
+    // A pack that the medium cannot read seems to have few chunks or none, so that nothing could be saved.
     try PackContent.checkWhole(outcome, row)
     try choose()
     return sample

@@ -85,7 +85,7 @@ struct Repairer {
         } else if acceptsLosses, row.isDamaged || result.isReplaced {
           let wholeCount = result.wholeCount
           if wholeCount > 0 { result = try copyWhole(row) }
-          // If less could be read this time, the pack stays, and the next repair copies what is left.
+          // If less could be read this time, the pack stays, and the next repair copies the rest.
           if result.wholeCount >= wholeCount { replaced.insert(row.name) }
         }
       } else if !isMissing {

@@ -372,7 +372,7 @@ package final class CatalogExtension: Sendable {
     }
   }
 
-  /// Applies packs to the catalog, of which some may be begun already.
+  /// Applies packs to the catalog. Some of them may be begun already.
   ///
   /// - Returns: the number of packs added to the catalog; nil if one was gone, or belongs to another store.
   private func apply(

@@ -154,7 +154,7 @@ struct LeaseTests {
     #expect(try disk.list(Self.folder).isEmpty)
   }
 
-  @Test("that are released whenever they are read keep nobody from reading the others")
+  @Test("that are released whenever they are read do not keep others from being read")
   func releasedMeanwhile() throws {
     let (busy, other) = (lease(1), lease(2))
     busy.release(try busy.hold([.chunk(Self.first)]))

@@ -44,7 +44,7 @@ struct PendingRecordsTests {
 
   /// Fails if a commit counts on a chunk whose base it has not looked up, or on a manifest whose commit has failed.
   @Test(
-    "shows only the put that has a chunk's base that the chunk became visible, and nobody a failed manifest")
+    "shows only the put that has a chunk's base that the chunk became visible, and no put a failed manifest")
   func basedChunk() {
     var records = PendingRecords()
     let (digest, base) = (BlobDigest.of(Data([1]), by: .blake3), BlobDigest.of(Data([2]), by: .blake3))
