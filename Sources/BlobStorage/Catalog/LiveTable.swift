@@ -350,7 +350,7 @@ package final class LiveTable: Sendable {
       table.own.withLock { own in
         guard isHeld.exchange(false, ordering: .acquiringAndReleasing), own.removeValue(forKey: number) != nil
         else { return }
-        // Together, because a look at the slots would otherwise restore the slot in between.
+        // Together: between the two, another look at the slots would restore the slot.
         if frees { table.free(number) }
         // A lock that cannot be released ends with the file.
         do { try table.file.unlock(bytes: LiveTable.byte(number)) } catch {}
