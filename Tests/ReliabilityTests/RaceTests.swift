@@ -280,6 +280,28 @@ struct RaceTests {
     }
   }
 
+  /// Fails if only the first attempt of a commit looks for the target.
+  @Test("keep what the one puts under a key while the other begins a pack to move a key there")
+  func renamedMeanwhile() throws {
+    let lab = try Lab()
+    let (engine, beside) = (try lab.open(), try lab.open())
+    _ = try beside.put("from", .data(noise(1, 500)), PutOptions())
+    let isFirst = Mutex(true)
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.kind == .create, call.detail.contains("/packs/"), isFirst.withLock({ $0.exchange(false) })
+      else { return }
+      _ = try beside.put("to", .data(noise(2, 500)), PutOptions())
+    }
+    let error = #expect(throws: BlobStorageError.self) { try engine.rename("from", to: "to", .durable) }
+    #expect(error?.code == .conditionFailed)
+    lab.disk.beforeMutations(nil)
+    for engine in [engine, beside] {
+      let counts = try ["from", "to"].map { try engine.versions($0).count }
+      #expect(counts == [1, 1])
+      try engine.close()
+    }
+  }
+
   @Test("stop at each step between processes")
   func steps() throws {
     var steps: Set<TableStep> = []

@@ -453,13 +453,14 @@ extension Engine {
     _ from: [UInt8], to: [UInt8], _ durability: Durability
   ) throws(BlobStorageError) -> Bool {
     try checkOpen()
-    var ref = RefOptions(PutOptions(replacement: .archiveCurrent, condition: .absent))
     return try commitVersions(on: [from, to], durability) {
       (commit, found) throws(BlobStorageError) in
       guard let name = try commit.transaction.nameRow(from), name.versionCount > 0 else { return nil }
       try commit.checkHold(on: from)
       let versions = try commit.transaction.versions(of: name)
       guard try found.mayReferTo(versions.map(\.row), commit) else { return nil }
+      // Made here, because the commit can be tried more than once.
+      var ref = RefOptions(PutOptions(replacement: .archiveCurrent, condition: .absent))
       for version in versions.reversed() {
         ref.metadata = version.row.metadata
         _ = try commit.appendRef(
