@@ -83,6 +83,8 @@ package final class Importer {
     if options.stateName == nil, options.prefix.utf8.count > StateRecorder.prefixByteCountMax {
       options.recordsState = false
     }
+    // What is found in these is stored again.
+    let failedPacks = Set(try engine.catalog.packRows().lazy.filter(\.row.isPoisoned).map(\.row.name))
     let context = try ImportContext(engine, options, clock, cachePrefix: cache?.prefixBytes)
     let state = try ImportedState(engine, options, sources: paths.map(\.string), start: start)
     self.state = state
@@ -119,7 +121,7 @@ package final class Importer {
       // One sync for all files: only the report promises that they are durable.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
       // Another process may have stored versions that were found, or kept for a state, without syncing them.
-      try engine.sharing.synchronizeFound(engine.writer)
+      try engine.sharing.synchronizeFound(engine.writer, exceptFailed: failedPacks)
     } else {
       tell(force: true)
     }

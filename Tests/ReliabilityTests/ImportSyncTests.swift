@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageTestSupport
 import BlobStorageTransfer
 import Foundation
+import Synchronization
 import Testing
 
 @Suite("An import")
@@ -88,6 +89,40 @@ struct ImportSyncTests {
     let report = try tree.importInto(engine)
     #expect(report.newFileCount == 3 && report.unchangedFileCount == 0)
     #expect(try engine.versions("0").count == 2, "a second sync of the pack proves nothing")
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      for (key, data) in tree.contents {
+        let read = try engine.data(key, nil)
+        #expect(read == data, "\(key)")
+      }
+    }
+  }
+
+  @Test(
+    "fails if another process's sync of what it has found unchanged fails before the end, and can be repeated"
+  )
+  func poisonedMeanwhile() throws {
+    let tree = try Tree(Self.small().filter { ["0", "1", "2"].contains($0.key) })
+    let lab = try Lab()
+    let (process, beside) = (lab.disk.process(), lab.disk.process())
+    let (engine, other) = (try lab.open(process), try lab.open(beside))
+    #expect(try tree.importInto(other, .relaxed).newFileCount == 3)
+    try noise(3, 9_000).write(to: URL(filePath: tree.path + "/3"))
+    let syncCount = Mutex(0)
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.kind == .synchronize, call.detail.contains("/packs/") else { return }
+      if call.process == beside.number { throw BlobStorageError(.io, "The sync has failed.") }
+      // The first sync is of the header of its pack, the second of what it has stored.
+      let isSecond = syncCount.withLock { count in
+        count += 1
+        return count == 2
+      }
+      if isSecond { do throws(BlobStorageError) { try other.synchronize() } catch {} }
+    }
+    let error = #expect(throws: BlobStorageError.self) { try tree.importInto(engine) }
+    #expect(error?.code == .poisoned)
+    lab.disk.beforeMutations(nil)
+    let report = try tree.importInto(engine)
+    #expect(report.newFileCount == 3 && report.unchangedFileCount == 1)
     try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
       for (key, data) in tree.contents {
         let read = try engine.data(key, nil)

@@ -381,6 +381,36 @@ struct WriteOrderTests {
     #expect(failedCount > 0)
   }
 
+  @Test(
+    "a durable deletion that finds nothing to do fails if the sync of what has deleted the key before has failed"
+  )
+  func deletedWithoutSync() throws {
+    let lab = try Lab()
+    let engine = try lab.open()
+    let process = lab.disk.process()
+    let other = try lab.open(process)
+    _ = try engine.put("k", .data(noise(1, 300)), PutOptions())
+    lab.beforeSecondSync(of: process) { () throws(BlobStorageError) in
+      throw BlobStorageError(.io, "The sync has failed.")
+    }
+    #expect(throws: BlobStorageError.self) { try other.delete(["k"], .durable) }
+    lab.disk.beforeMutations(nil)
+    let error = #expect(throws: BlobStorageError.self) { try engine.delete(["k"], .durable) }
+    #expect(error?.code == .poisoned)
+    #expect(throws: BlobStorageError.self) { try other.close() }
+    // The next opening writes the pack again.
+    try lab.session { engine in
+      let data = try engine.data("k", nil)
+      #expect(data == nil)
+    }
+    #expect(try engine.delete(["k"], .durable) == 0)
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let data = try engine.data("k", nil)
+      #expect(data == nil)
+    }
+    try engine.close()
+  }
+
   @Test("a collection takes a pack's name away for good before the pack's records leave the catalog")
   func retiredBeforeForgotten() throws {
     let lab = try Lab()

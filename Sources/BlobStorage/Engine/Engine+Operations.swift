@@ -359,7 +359,7 @@ extension Engine {
         try makeDurable(durability, watermark)
       } else if durability == .durable {
         // Another change may have dropped them without making that durable.
-        try sharing.synchronizeFound(writer)
+        try sharing.synchronizeFound(writer, exceptFailed: [])
       }
       return result
     }
@@ -491,7 +491,7 @@ extension Engine {
       }
     }
     // Another change may have dropped it without making that durable.
-    if isDropped == nil, durability == .durable { try sharing.synchronizeFound(writer) }
+    if isDropped == nil, durability == .durable { try sharing.synchronizeFound(writer, exceptFailed: []) }
     return isDropped ?? false
   }
 

@@ -39,9 +39,11 @@ package struct LocalSharing: Sharing {
     if let watermark = try session.commit(on: [], { _ in }).watermark { try session.synchronize(watermark) }
   }
 
-  package func synchronizeFound(_ session: WriterSession) throws(BlobStorageError) {
+  package func synchronizeFound(
+    _ session: WriterSession, exceptFailed known: Set<PackName>
+  ) throws(BlobStorageError) {
     let open = try parts.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packRows().filter { !$0.row.isSealed && !$0.row.isPoisoned }.map(\.row.name)
+      try transaction.packRows().filter { !$0.row.isSealed && !known.contains($0.row.name) }.map(\.row.name)
     }
     for name in open where try !session.synchronizeOther(name) {
       throw BlobStorageError(

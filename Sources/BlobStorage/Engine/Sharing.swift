@@ -87,7 +87,12 @@ package protocol Sharing: CatalogExtender {
 
   /// Makes an effect durable that a change found already there. A relaxed change of any process, or a change that
   /// failed to publish, may have left it.
-  func synchronizeFound(_ session: WriterSession) throws(BlobStorageError)
+  ///
+  /// - Parameter known: packs whose sync had failed before, so that the change counted on nothing in them.
+  /// - Throws: `poisoned` if the sync of another open pack has failed.
+  func synchronizeFound(
+    _ session: WriterSession, exceptFailed known: Set<PackName>
+  ) throws(BlobStorageError)
 
   /// Extends the catalog by everything that was published or removed before the call.
   @discardableResult

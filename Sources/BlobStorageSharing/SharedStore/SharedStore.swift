@@ -102,7 +102,9 @@ package final class SharedStore: Sharing {
     if let failure = try adoptLeftSpool() { throw failure }
   }
 
-  package func synchronizeFound(_ session: WriterSession) throws(BlobStorageError) {
+  package func synchronizeFound(
+    _ session: WriterSession, exceptFailed known: Set<PackName>
+  ) throws(BlobStorageError) {
     try session.rollOver()
     try (session.publisher as? SharedWriter)?.checkKept(of: session)
   }
