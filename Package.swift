@@ -173,7 +173,7 @@ let package = Package(
       name: "ReliabilityTests",
       dependencies: [
         "BlobStorage", "BlobStorageCache", "BlobStorageReports", "BlobStorageSharing",
-        "BlobStorageTestSupport", "BlobStorageTransfer",
+        "BlobStorageTestSupport", "BlobStorageTransfer", "BlobStorageTrees",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),

@@ -53,6 +53,20 @@ package struct StateFile: Sendable {
     return free.utf8.count <= StateRecord.nameByteCountMax ? free : nil
   }
 
+  /// Whether a power cut that spares what is recorded from now on spares a state, too. Syncs its pack if necessary.
+  func canBuild(on record: StateRecord) throws(BlobStorageError) -> Bool {
+    // Packs that are published get there in order.
+    guard engine.backend.isDurableOnceSynced else { return true }
+    let unsynced = try engine.catalog.read { (transaction) throws(BlobStorageError) -> PackName? in
+      guard let place = try transaction.currentVersion(ofKey: record.key)?.row.place,
+        try !engine.writer.canRefer(to: place, transaction)
+      else { return nil }
+      return try transaction.packRow(place.pack)?.name
+    }
+    guard let unsynced else { return true }
+    return try engine.writer.publisher.secure([unsynced], of: engine.writer) == nil
+  }
+
   func put(
     _ record: StateRecord, _ content: BlobContent, _ durability: Durability
   ) throws(BlobStorageError) {

@@ -122,9 +122,9 @@ package final class StateRecorder {
     runs = []
   }
 
-  /// The changes since the parent; nil if they are too long, or if the parent cannot be read.
+  /// The changes since the parent; nil if they are too long, or if the parent cannot be read or may be lost.
   private func changes(since parent: StateRecord) throws(BlobStorageError) -> [UInt8]? {
-    guard parent.depth < Self.depthMax else { return nil }
+    guard parent.depth < Self.depthMax, try states.canBuild(on: parent) else { return nil }
     let limit = max(
       Self.changesByteCountMin,
       min(Int(parent.wholeByteCount / 2 - parent.changesByteCount), Self.changesByteCountMax))

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import BlobStorageTransfer
+import BlobStorageTrees
 import Foundation
 import Synchronization
 import Testing
@@ -128,6 +129,31 @@ struct ImportSyncTests {
         let read = try engine.data(key, nil)
         #expect(read == data, "\(key)")
       }
+    }
+  }
+
+  @Test("records a state that does not build on one whose sync has failed")
+  func poisonedState() throws {
+    let tree = try Tree(Self.small().filter { ["0", "1", "2"].contains($0.key) })
+    let lab = try Lab()
+    let process = lab.disk.process()
+    let (engine, other) = (try lab.open(), try lab.open(process))
+    #expect(try tree.importInto(other, .relaxed).state != nil)
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.process == process.number, call.kind == .synchronize, call.detail.contains("/packs/") else {
+        return
+      }
+      throw BlobStorageError(.io, "The sync has failed.")
+    }
+    #expect(throws: BlobStorageError.self) { try other.synchronize() }
+    lab.disk.beforeMutations(nil)
+    let state = try #require(try tree.importInto(engine).state)
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let walk = try StateFile(engine).walk(state)
+      defer { walk.close() }
+      var count = 0
+      while try walk.next() != nil { count += 1 }
+      #expect(count == state.fileCount + state.folderCount)
     }
   }
 
