@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageTestSupport
 import Dispatch
 import Foundation
+import Synchronization
 import Testing
 
 /// A process that dies between writing a commit and publishing it.
@@ -39,14 +40,56 @@ struct DeadCommitTests {
     for engine in [successor, third, other] { try engine.close() }
   }
 
-  private func die(_ lab: Lab) throws {
+  /// Fails if recovery applies a part of a commit in a transaction of its own.
+  @Test("is seen whole or not at all while the next process recovers it")
+  func recoveredWhole() throws {
+    let lab = try Lab()
+    try lab.session { _ in }
+    let watch = Mutex<Engine?>(nil)
+    let counts = Mutex<Set<Int>>([])
+    var environment = lab.environment(lab.disk.process())
+    let time = lab.clock.now
+    // Applying a ref asks for the time.
+    environment.clock = WallClock(now: {
+      if let other = watch.withLock({ $0 }), let keys = try? other.keys("k", after: nil, limit: 9) {
+        counts.withLock { _ = $0.insert(keys.count) }
+      }
+      return time
+    })
+    let other = try Engine(
+      path: Lab.storePath, configuration: StoreConfiguration(threadCount: 1), environment: environment)
+    _ = try other.put("other", .data(noise(1, 300)), PutOptions())
+    try die(lab) { engine in
+      _ = try engine.put(
+        (0..<5).map { PutItem(key: "k\($0)", data: noise(UInt64($0), 300)) },
+        PutOptions(durability: .relaxed))
+    }
+    watch.withLock { $0 = other }
+    environment = lab.environment(lab.disk.process())
+    environment.recordCountOfBatch = 2
+    let successor = try Engine(
+      path: Lab.storePath, configuration: StoreConfiguration(threadCount: 1), environment: environment)
+    watch.withLock { $0 = nil }
+    let seen = counts.withLock { $0 }
+    #expect(seen.contains(0) && seen.isSubset(of: [0, 5]))
+    let found = try other.keys("k", after: nil, limit: 9).count
+    #expect(found == 5)
+    for engine in [successor, other] { try engine.close() }
+  }
+
+  private func die(
+    _ lab: Lab,
+    _ change: (Engine) throws -> Void = { engine in
+      _ = try engine.put("k", .data(noise(3, 300)), PutOptions(durability: .relaxed))
+    }
+  ) throws {
     let process = lab.disk.process()
     let engine = try lab.open(process)
     _ = try engine.put("before", .data(noise(2, 300)), PutOptions())
     lab.disk.beforeMutations { (call) throws(BlobStorageError) in
       if call.process == process.number, call.step == .publish { throw .simulatedStop }
     }
-    _ = try? engine.put("k", .data(noise(3, 300)), PutOptions(durability: .relaxed))
+    try? change(engine)
     lab.disk.beforeMutations(nil)
     #expect(!process.isAlive)
   }

@@ -12,6 +12,9 @@ package struct CatalogBuilder: Sendable {
   let weaknesses: Weaknesses
   /// Records that one transaction applies, so that no transaction grows without bound.
   package let recordCountOfBatch: Int
+  /// Whether views may see the catalog meanwhile. Then a transaction ends with a commit: views show a commit entirely
+  /// or not at all, and a tail begins with a commit.
+  var isInUse = false
   /// Gives the published lengths of living writers' packs.
   let live: LiveHolder
   let outerRowsSource: (any OuterRowsSource)?
@@ -95,14 +98,16 @@ package struct CatalogBuilder: Sendable {
     let open = names.live.filter { known[$0].map { !$0.isSealed } ?? true }
     if open.isEmpty { return }
     let census = try backend.census.read()
+    var builder = self
+    builder.isInUse = true
     var hasWritten = false
     for name in open {
       guard let file = try backend.adoptPack(name) else { continue }
       defer { file.close() }
       if !hasWritten { try willWrite() }
       hasWritten = true
-      if try !applyIfCutShort(name, census, into: database) {
-        try recover(name, file, into: database)
+      if try !builder.applyIfCutShort(name, census, into: database) {
+        try builder.recover(name, file, into: database)
       }
     }
   }
@@ -295,7 +300,8 @@ package struct CatalogBuilder: Sendable {
       guard record.offset >= row.appliedByteCount else { return }
       batch.append(record)
       batchByteCount += record.memoryByteCount
-      if batch.count >= recordCountOfBatch || batchByteCount >= PackRecord.memoryByteCountOfGroup {
+      let isFull = batch.count >= recordCountOfBatch || batchByteCount >= PackRecord.memoryByteCountOfGroup
+      if isFull, !isInUse || record.endsCommit || batchByteCount >= BlobLimits.commitMemoryByteCountMax {
         try apply(&batch, number, &row, in: database)
         batchByteCount = 0
       }

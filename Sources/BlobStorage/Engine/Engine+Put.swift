@@ -195,9 +195,14 @@ extension Engine {
       try file.change { (holds) throws(BlobStorageError) in
         if let index = holds.firstIndex(where: { $0.name.utf8.elementsEqual(name.utf8) }) {
           let known = holds[index]
-          // A hold of a missing blob was left by a dead process.
+          // A hold of a missing blob was left by a dead process, or its put has yet to store the blob.
           if known.digest != digest, try contains(known.digest) { throw Self.isHeld(known) }
-          if known.digest == digest { return held.withLock { $0 = (known, false) } }
+          if known.digest == digest {
+            // A put that fails takes back the hold that it has made, and not this one, which differs.
+            let kept = known.aMillisecondLater
+            holds[index] = kept
+            return held.withLock { $0 = (kept, false) }
+          }
           holds.remove(at: index)
         }
         // Set before the write, because a write that fails may still have happened.
@@ -230,6 +235,11 @@ extension Engine {
     }
     guard let hold = held.withLock({ $0.hold }) else {
       throw BlobStorageError(.io, "The blob was stored and not held: put it again.")
+    }
+    // Before the blob was stored, a put of another blob may have given the name to that one.
+    try file.change { (holds) throws(BlobStorageError) in
+      let taken = holds.first { $0.name.utf8.elementsEqual(name.utf8) && $0.digest != hold.digest }
+      if let taken { throw Self.isHeld(taken) }
     }
     return hold
   }
@@ -298,5 +308,15 @@ extension Engine {
       next.withLock { $0 += Int64(part.count) }
       return part
     }
+  }
+}
+
+extension BlobHold {
+  /// The same hold, made a millisecond later.
+  fileprivate var aMillisecondLater: BlobHold {
+    let milliseconds = (created.timeIntervalSince1970 * 1_000).rounded() + 1
+    return BlobHold(
+      name: name, digest: digest, byteCount: byteCount,
+      created: Date(timeIntervalSince1970: milliseconds / 1_000))
   }
 }
