@@ -133,7 +133,7 @@ struct ImportSource: Sendable {
       }
       for version in versions where matches(version.row) {
         let place = version.row.place
-        guard try engine.writer.stays(at: place, transaction) else { continue }
+        guard try engine.writer.stays(at: place, transaction, isChecked: false) else { continue }
         // A later sync does not report what a failed sync lost.
         if let pack = try transaction.packRow(place.pack), pack.isPoisoned,
           pack.durableByteCount <= place.offset

@@ -106,9 +106,9 @@ package struct LocalPublisher: PackPublisher {
   }
 
   package func precedes(_ pack: PackName, _ session: WriterSession) -> Bool { false }
-  package func keeps(_ place: Place, _ transaction: ReadTransaction, _ session: WriterSession) -> Bool {
-    true
-  }
+  package func keeps(
+    _ place: Place, _ transaction: ReadTransaction, _ session: WriterSession, isChecked: Bool
+  ) -> Bool { true }
 
   package func isThere(_ pack: PackRow) -> Bool { true }
 

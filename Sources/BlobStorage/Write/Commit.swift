@@ -147,8 +147,8 @@ extension WriterSession {
     }
 
     /// Whether the record at `place` is stored for good once the records of the session are (H1).
-    package func stays(at place: Place) throws(BlobStorageError) -> Bool {
-      try session.stays(at: place, transaction)
+    package func stays(at place: Place, isChecked: Bool = true) throws(BlobStorageError) -> Bool {
+      try session.stays(at: place, transaction, isChecked: isChecked)
     }
 
     /// Bytes that fit into the space reserved for the current pack.
@@ -301,7 +301,7 @@ extension WriterSession.Commit {
     guard !session.backend.isDurableOnceSynced, let pack = try transaction.packRow(place.pack),
       session.backend.isCountedOn(pack.name)
     else { return false }
-    return try stays(at: place)
+    return try stays(at: place, isChecked: false)
   }
 
   /// Drops all versions of a key but the youngest `count`. If none is left, also drops those that imports have

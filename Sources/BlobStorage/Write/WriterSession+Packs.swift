@@ -496,8 +496,12 @@ extension WriterSession {
   }
 
   /// Whether the record at `place` is stored for good once the records of this session are (H1).
-  package func stays(at place: Place, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
-    try publisher.keeps(place, transaction, self)
+  ///
+  /// - Parameter isChecked: whether the caller secures the pack. If not, `synchronizeFound` looks for it.
+  package func stays(
+    at place: Place, _ transaction: ReadTransaction, isChecked: Bool = true
+  ) throws(BlobStorageError) -> Bool {
+    try publisher.keeps(place, transaction, self, isChecked: isChecked)
   }
 
   /// Whether a pack is known to be durable.

@@ -72,8 +72,9 @@ package enum Fencing {
     for entry in try objects.listAll(SharedNames.packs(of: writer)) {
       guard let name = SharedNames.packName(entry.name), !removed.contains(name) else { continue }
       // A writer that was fenced before has published nothing behind that fence.
-      if Fence.hasLength(entry.byteCount), try isFence(name, objects, storeID) {
-        return name.sequence
+      if Fence.hasLength(entry.byteCount) {
+        guard let isFence = try isFence(name, objects, storeID) else { continue }
+        if isFence { return name.sequence }
       }
       last = max(last, name.sequence)
     }
@@ -85,19 +86,26 @@ package enum Fencing {
         return name.sequence
       }
       // The object is a pack, another collector's fence, or this one: an earlier attempt's response was lost.
-      if try isFence(name, objects, storeID) { return name.sequence }
+      guard let isFence = try isFence(name, objects, storeID) else {
+        // It has gone. If no collector has removed a pack of that name, the writer may still publish one.
+        let log = try CollectionLog(objects, storeID: storeID).read(after: Collections())
+        if log.removed.contains(name) { last += 1 }
+        continue
+      }
+      if isFence { return name.sequence }
       last += 1
     }
     return nil
   }
 
-  /// Whether the object is a fence. If it has gone it was a pack, because fences stay.
+  /// Whether the object is a fence; nil if there is none.
   static func isFence(
     _ name: PackName, _ objects: any ObjectStore, _ storeID: [UInt8]
-  ) throws(BlobStorageError) -> Bool {
-    guard let (bytes, byteCount) = try objects.tail(SharedNames.pack(name), byteCount: Fence.byteCount),
-      Fence.hasLength(byteCount)
-    else { return false }
+  ) throws(BlobStorageError) -> Bool? {
+    guard let (bytes, byteCount) = try objects.tail(SharedNames.pack(name), byteCount: Fence.byteCount) else {
+      return nil
+    }
+    guard Fence.hasLength(byteCount) else { return false }
     do throws(BlobStorageError) {
       _ = try Fence(bytes, name, storeID: storeID)
       return true

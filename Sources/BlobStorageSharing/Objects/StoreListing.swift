@@ -87,7 +87,7 @@ package struct StoreListing: Sendable {
       }
       guard isPublished else { continue }
       do throws(BlobStorageError) {
-        if try !Fencing.isFence(name, objects, storeID) { found.insert(name) }
+        if try Fencing.isFence(name, objects, storeID) != true { found.insert(name) }
       } catch {
         // A fence of a later build.
         guard error.code == .unsupportedFormat else { throw error }

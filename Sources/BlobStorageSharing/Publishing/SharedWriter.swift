@@ -78,13 +78,13 @@ final class SharedWriter: PackPublisher {
   func precedes(_ pack: PackName, _ session: WriterSession) -> Bool { pack.writer == session.writerID }
 
   func keeps(
-    _ place: Place, _ transaction: ReadTransaction, _ session: WriterSession
+    _ place: Place, _ transaction: ReadTransaction, _ session: WriterSession, isChecked: Bool
   ) throws(BlobStorageError) -> Bool {
     guard let row = try transaction.packRow(place.pack) else { return false }
     if precedes(row.name, session) { return true }
     // A condemned pack counts too: its live records are copied before it goes.
     guard row.durableByteCount > place.offset, !row.isLost, !backend.isReplaced(row) else { return false }
-    if !backend.isThere(row) { kept.withLock { _ = $0.insert(row.name) } }
+    if !isChecked, !backend.isThere(row) { kept.withLock { _ = $0.insert(row.name) } }
     return true
   }
 

@@ -78,6 +78,24 @@ struct RemoteDurabilityTests {
     try engine.close()
   }
 
+  @Test("are not refused because an earlier put has stored the chunks of a lost pack again")
+  func storedAgain() throws {
+    let place = try RemotePlace()
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(20_000)
+    let first = try place.engine("one")
+    _ = try first.put("a", bytes, PutOptions())
+    try first.close()
+    for name in place.packNames { place.objects.objects[name] = nil }
+    let engine = try place.engine("one")
+    #expect(try engine.put("b", bytes, PutOptions()).newByteCount > 0)
+    // It relies on nothing in the lost pack, and looks for what it has found.
+    #expect(try engine.delete(["absent"], .durable) == 0)
+    #expect(try importTree(engine, tree(place)).newFileCount == 6)
+    #expect(try place.engine("two").data("b", nil) == Data(bytes))
+    try engine.close()
+  }
+
   @Test("are not files that another process has stored and not published")
   func importBeside() throws {
     let place = try RemotePlace()

@@ -138,6 +138,23 @@ struct SharingTests {
     #expect(try place.fence(5) == 3)
   }
 
+  @Test("a fence takes a name that was taken and is free again, unless a collector has removed its pack")
+  func freeAgain() throws {
+    for isRemoved in [false, true] {
+      let place = SharedPlace()
+      let mine = try #require(try place.log.condemn([name(5, 1)], after: Collections(), by: 1))
+      let (isPut, isRead) = (Flag(), Flag())
+      place.objects.setHook { (call) throws(BlobStorageError) in
+        if call.kind == .put, SharedNames.packName(call.name) != nil, isPut.isFirst() { place.addPack(5, 1) }
+        guard call.kind == .tail, isRead.isFirst() else { return }
+        if isRemoved { _ = try place.log.remove([PackName(writer: 5, sequence: 1)], after: mine, by: 1) }
+        place.objects.set(call.name, nil)
+      }
+      #expect(try place.fence(5) == (isRemoved ? 2 : 1))
+      #expect(try place.publish(5, isRemoved ? 2 : 1) == .fenced)
+    }
+  }
+
   @Test("a writer that publishes on and on is not fenced")
   func publishesOn() throws {
     let place = SharedPlace()
