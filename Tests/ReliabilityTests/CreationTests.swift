@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import SystemPackage
 import Testing
 
 /// A store that is being made is there whole or can be made again.
@@ -55,5 +56,22 @@ struct CreationTests {
         Soak.count("cuts while a store was made")
       }
     }
+  }
+
+  @Test("is completed for good when a copy of the store lacks the empty folder of packs")
+  func copiedWithoutPacks() throws {
+    let disk = SimulatedDisk()
+    try Self.create(disk)
+    let folder = FilePath(Self.path)
+    try disk.removeDirectory(folder.appending("packs"))
+    try disk.syncDirectory(folder)
+    let engine = try Self.open(disk)
+    _ = try engine.put("a", .data(noise(1, 2_000)), PutOptions())
+    let left = disk.powerCut()
+    try engine.close()
+    let reopened = try Self.open(left)
+    #expect(try reopened.data("a", nil) == noise(1, 2_000))
+    #expect(try reopened.losses().isEmpty)
+    try reopened.close()
   }
 }

@@ -129,11 +129,14 @@ package struct StoreFolder: Sendable {
   /// Deletes the reserve file. Another process may do so at the same time.
   func releaseReserve() throws(BlobStorageError) { try files.removeIfThere(reserve) }
 
-  /// Creates a folder of the store if it is missing.
+  /// Creates a folder of the store if it is missing. Its name is not durable yet.
   ///
+  /// - Returns: whether it was missing.
   /// - Throws: `notAStore` for a symbolic link or a file, so that nothing is written outside of the store.
-  package func makePart(_ part: FilePath) throws(BlobStorageError) {
-    if try files.status(of: part) == nil {
+  @discardableResult
+  package func makePart(_ part: FilePath) throws(BlobStorageError) -> Bool {
+    let isMissing = try files.status(of: part) == nil
+    if isMissing {
       do { try files.createPart(part) } catch {
         guard error.errno == Errno.fileExists.rawValue else { throw error }
       }
@@ -143,6 +146,7 @@ package struct StoreFolder: Sendable {
         .notAStore, "\(part) is a link or a file: the store needs a folder there.",
         path: part.string)
     }
+    return isMissing
   }
 
   /// Reads the header of the store in this folder.

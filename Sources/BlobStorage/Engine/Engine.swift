@@ -146,7 +146,8 @@ package final class Engine: Sendable {
     self.environment = environment
     weaknesses = environment.weaknesses
     codecs = CodecPool()
-    try folder.makePart(folder.packs)
+    // A copied store may lack the empty folder. Syncs of packs do not make its name durable.
+    if try folder.makePart(folder.packs) { try folder.files.syncDirectory(folder.path) }
     do throws(BlobStorageError) { try folder.makePart(folder.leases) } catch {
       // A copied store may lack the empty folder. If it cannot be written, it needs no leases.
       guard error.isRefusal else { throw error }

@@ -44,7 +44,12 @@ struct SpoolAdoption {
         if try PackScanner(file: file, name: name, codecs: codecs).trailer() != nil { continue }
         // Begin with the last: if the process is killed, the next run continues here.
         for later in own[(index + 1)...].reversed() {
-          let place = try backend.setAsidePack(later)
+          let place: String
+          do throws(BlobStorageError) { place = try backend.setAsidePack(later) } catch {
+            // Another process that opens the folder has set it aside since the listing.
+            guard error.isMissingName else { throw error }
+            continue
+          }
           logger.warning(
             "Pack \(later) was set aside: it may need records that a power cut tore off pack \(name).",
             metadata: ["place": "\(place)"])

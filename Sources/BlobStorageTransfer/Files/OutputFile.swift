@@ -138,7 +138,8 @@ package struct OutputFile: ~Copyable {
         bs_set_modified(number, modified.seconds, modified.nanoseconds)
       }
     }
-    if overwriting, isTaken {
+    // A file with several names is on the medium before links to it replace files under the others.
+    if overwriting, isTaken || attributes?.attributes.device != nil {
       _ = try systemCall("sync", path) { bs_sync_data(number) }
       folder.tell(.synced)
     }

@@ -22,9 +22,10 @@ struct RemotePlace {
     _ machine: String, packByteCount: Int64 = BlobLimits.packByteCountTarget, cacheByteLimit: Int64 = 1 << 30,
     inline: Bool = false, weaknesses: Weaknesses = [], recordCountOfBatch: Int = 20_000,
     waitingPackLimit: Int = 2, bootIdentity: String = BootIdentity.current(),
-    log: LogRecorder = LogRecorder()
+    files: any FileSystem = SystemFiles(), log: LogRecorder = LogRecorder()
   ) throws -> Engine {
     var environment = Engine.Environment()
+    environment.files = files
     environment.bootIdentity = bootIdentity
     environment.recordCountOfBatch = recordCountOfBatch
     environment.weaknesses = weaknesses

@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageSharing
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -88,6 +89,30 @@ struct RemoteSpoolTests {
     #expect(try next.keys("", after: nil, limit: 10).map(\.key) == ["published"])
     #expect(try keys("two") == ["published"])
     #expect(try next.verify().damaged == [])
+  }
+
+  @Test("is published though another process that opens the folder sets aside what is torn at the same time")
+  func setAsideMeanwhile() throws {
+    var random = SplitMix64.announced()
+    let names = try die(&random)
+    try cut(names[0]) { _, byteCount in byteCount / 2 }
+    let (spool, aside) = (FilePath(spool), FilePath(place.statePath("one")).appending("set-aside"))
+    let isOther = Atomic<Bool>(true)
+    let files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "lock", path.lastComponent?.string == names[0],
+        isOther.exchange(false, ordering: .relaxed)
+      else { return }
+      // The other process has listed the same packs, and was faster.
+      try SystemFiles().createDirectory(aside)
+      for name in names.dropFirst() {
+        try SystemFiles().rename(spool.appending(name), to: aside.appending(name))
+      }
+    }
+    let next = try place.engine("one", inline: true, bootIdentity: "second", files: files)
+    #expect(!isOther.load(ordering: .relaxed))
+    #expect(try next.keys("", after: nil, limit: 10).map(\.key) == ["published"])
+    #expect(try keys("two") == ["published"])
+    try next.close()
   }
 
   @Test(
