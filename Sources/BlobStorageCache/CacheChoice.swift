@@ -42,7 +42,8 @@ struct CacheChoice {
       let (choice, freed, isAll) = try make(cache, goal: goal, coldByteCount, limits, copiesLarge)
       // Seven eighths are enough: a wider choice would include warmer keys.
       if isAll || choice.hasLarge || freed >= goal - goal / 8 { return choice }
-      coldByteCount *= 3
+      // Rows may claim any lengths: in the end all keys are cold.
+      coldByteCount = coldByteCount > .max / 3 ? .max : coldByteCount * 3
     }
   }
 
@@ -68,7 +69,7 @@ struct CacheChoice {
         coldCounts[row.digest, default: 0] += 1
         // The records of tiny values are longer than these. Without them, nearly all rows would be in memory.
         coldByteCount = coldByteCount.addingClamped(row.byteCount).addingClamped(recordByteCount(row))
-        isAll = coldByteCount < coldByteCountMax
+        isAll = coldByteCount < coldByteCountMax || coldByteCountMax == .max
         return isAll
       }
     }

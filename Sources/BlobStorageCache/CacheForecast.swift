@@ -58,8 +58,9 @@ extension Engine {
         }
       }
       for step in steps where step.count > 0 {
+        // A difference of whole numbers could be less than one holds.
         let missing = max(
-          Double(excess - forecast.evictedByteCount) / Double(max(step.byteCount, 1)),
+          (Double(excess) - Double(forecast.evictedByteCount)) / Double(max(step.byteCount, 1)),
           Double(excessCount - forecast.evictedKeyCount) / Double(step.count))
         guard missing > 0 else { break }
         forecast.evictedKeyCount += Int((Double(step.count) * min(missing, 1)).rounded(.up))

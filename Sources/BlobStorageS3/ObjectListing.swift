@@ -19,9 +19,10 @@ package struct ObjectListing {
     for child in root.children where child.name == "Contents" {
       guard let text = child["Key"], let key = isEncoded ? PercentEncoding.decode(text) : text,
         let size = child["Size"], let byteCount = Int64(size), byteCount >= 0,
-        key.hasPrefix(keyPrefix + prefix)
+        key.utf8.starts(with: (keyPrefix + prefix).utf8)
       else { return nil }
-      let name = String(key.dropFirst(keyPrefix.count))
+      // By bytes: a mark at the beginning of a name would join the slash before it into one character.
+      let name = String(decoding: key.utf8.dropFirst(keyPrefix.utf8.count), as: UTF8.self)
       if let previous, !previous.utf8.lexicographicallyPrecedes(name.utf8) { return nil }
       previous = name
       entries.append(ObjectPage.Entry(name: name, byteCount: byteCount))

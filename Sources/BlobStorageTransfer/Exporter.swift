@@ -171,7 +171,8 @@ final class Exporter {
         guard options.overwrites else { continue }
         let key = Array(version.key.utf8)
         while let last = begun.last, !key.starts(with: last.key) { begun.removeLast() }
-        for file in begun where key[file.key.count] == UInt8(ascii: "/") {
+        // Keys of a forged store that are not UTF-8 may read the same.
+        for file in begun where key.dropFirst(file.key.count).first == UInt8(ascii: "/") {
           if let path = VersionWriter.path(of: file.version, options) { doublePaths.insert(path) }
         }
         begun.append((key, version))

@@ -49,7 +49,7 @@ final class ImportCount: Sendable {
       while let item = try walk.next() {
         guard case .source(let source) = item else { continue }
         total.fileCount += 1
-        total.byteCount += source.status.byteCount
+        total.byteCount = total.byteCount.addingClamped(source.status.byteCount)
       }
     } catch { return nil }
     return state.withLock { $0.isStopped ? nil : total }

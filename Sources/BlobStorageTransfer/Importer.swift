@@ -381,12 +381,14 @@ package final class Importer {
 
   private func see(_ source: ImportSource) {
     seenCount += 1
-    seenByteCount += source.status.byteCount
+    // A sparse file can be as long as a number holds.
+    seenByteCount = seenByteCount.addingClamped(source.status.byteCount)
   }
 
   /// Reports the progress of storing.
   private func tell(force: Bool = false, extra: Int64 = 0) {
-    tell(options.isDryRun ? "planning" : "importing", seenByteCount + extra, seenCount, force: force)
+    let byteCount = seenByteCount.addingClamped(extra)
+    tell(options.isDryRun ? "planning" : "importing", byteCount, seenCount, force: force)
   }
 
   private func tell(_ phase: String, _ byteCount: Int64 = 0, _ count: Int = 0, force: Bool = false) {

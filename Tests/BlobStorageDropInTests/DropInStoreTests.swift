@@ -40,6 +40,26 @@ import Testing
     #expect(archive.keys == ["k"])
   }
 
+  @Test("keys of a forged store that are not UTF-8 are listed once", .timeLimit(.minutes(1)))
+  func forgedKeys() async throws {
+    let archive = DataArchive(rootUrl: root.url)
+    #expect(await archive.set("k", "value").isSuccess)
+    let path = root.url.appendingPathComponent("data_archive/.blobstore").path
+    let store = try BlockingBlobStore.open(at: path)
+    _ = try store.store.engine.writer.commit { (commit) throws(BlobStorageError) in
+      for number in 0..<1_001 {
+        _ = try commit.append(
+          .ref(
+            RefRecord(
+              key: Array("a/".utf8) + [0xff] + Array("\(number)".utf8), version: try commit.stamp(),
+              replaced: .none, digest: BlobDigest.of(Array("value".utf8)), byteCount: 5, created: 0,
+              metadata: [])))
+      }
+    }
+    try store.close()
+    #expect(archive.keys.count == 1_002)
+  }
+
   @Test("libraries that share a folder do not see or remove what others have there")
   func oneFolder() async throws {
     let data = try UserFolders.$environment.withValue(root.environment) {

@@ -73,6 +73,11 @@ import Testing
     let keeper = keeper()
     for _ in 0..<9_000 { keeper.droppedAll() }
     #expect(try String(contentsOf: note, encoding: .utf8) == "0")
+    let version = try put("k", seed: 1)
+    let forged = BlobVersion(
+      key: "k", id: version.id, digest: version.digest, byteCount: .max, created: version.created)
+    for _ in 0..<3 { keeper.dropped([forged, forged]) }
+    #expect(try String(contentsOf: note, encoding: .utf8) == "0")
   }
 
   @Test("what was dropped before a process died is given back at the end of the next")

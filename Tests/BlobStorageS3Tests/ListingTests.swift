@@ -26,6 +26,9 @@ struct ListingTests {
     #expect(Self.page(Self.text(["p/a"], truncated: "true"))?.isTruncated == true)
     #expect(Self.page(Self.text([]))?.isTruncated == false)
     #expect(Self.page(Self.text(["a"]), keyPrefix: "")?.entries.map(\.name) == ["a"])
+    let marked = Self.page(Self.text(["p/d/\u{301}"]), prefix: "d/")?.entries.map { Array($0.name.utf8) }
+    #expect(marked == [Array("d/\u{301}".utf8)])
+    #expect(Self.page(Self.text(["p/\u{301}"]))?.entries.map { Array($0.name.utf8) } == [Array("\u{301}".utf8)])
   }
 
   @Test("decodes names that the object store has encoded, and only those")

@@ -1,3 +1,4 @@
+import BlobStorage
 import Foundation
 import Testing
 
@@ -81,6 +82,29 @@ import Testing
     #expect(watched.text.contains("\u{1b}[1A\r\u{1b}[JNothing is running."), "\(watched.text)")
     let once = try await workshop.shell("script -qec \"$TOOL watch --once\" /dev/null < /dev/null")
     #expect(once.text == "Nothing is running.\r\n")
+  }
+
+  @Test(
+    "watch shows a bar on a terminal whatever numbers another process reports",
+    .enabled(if: FileManager.default.isExecutableFile(atPath: "/usr/bin/script"), "there is no terminal"))
+  func wrongNumbers() async throws {
+    let workshop = try await Workshop()
+    let store = try await BlobStore.open(at: workshop.storePath)
+    let folder = store.engine.folder
+    try folder.makePart(folder.activities)
+    // This process has locked it, and so counts as the one that works.
+    let file = try OwnedFiles(folder: folder.activities, files: folder.files).create("0.activity")
+    defer { file.close() }
+    for (done, total) in [(Int64.min, Int64(1)), (.max, 1), (.min, .max), (.max, .min), (-1, 0)] {
+      let record = ActivityRecord(
+        operation: "put", processID: 1, started: .max, updated: .max, phase: "storing", doneByteCount: done,
+        totalByteCount: total, doneCount: done, totalCount: total, bytesPerSecond: .max,
+        millisecondsLeft: .max, subject: "k")
+      try file.put(record.encoded(), at: 0)
+      let shown = try await workshop.shell("script -qec \"$TOOL watch --once\" /dev/null < /dev/null")
+      #expect(shown.status == 0 && shown.text.contains("storing: "), "\(done), \(total): \(shown.text)")
+    }
+    try await store.close()
   }
 
   @Test("keys stay as they are where nothing obeys them", arguments: ["a\\b", "ä é e\u{301}", "👩‍👩‍👧 ✓", "日本"])

@@ -326,18 +326,18 @@ struct HostileTests {
   func lengths() async throws {
     let (lab, other) = (try Lab(), try Lab(seed: 1))
     let digest = BlobDigest.of([1] as [UInt8])
-    // Too far ahead of the clock to be copied: a copy only counts them.
+    // Too far ahead of the clock to be copied: a copy only counts them. The sum is full before the last ten.
     let refs = (0..<33_000).map { index in
       Self.ref(
         "k\(index)", digest, byteCount: BlobLimits.maximumBlobByteCount, time: 1 << 62 + UInt64(index),
-        created: index % 2 == 0 ? 0 : .max)
+        created: index < 20_000 ? 0 : index < 32_990 ? 1 << 63 : .max)
     }
     try Self.plant(
       lab, 1, [(.chunk(ChunkRecord(digest: digest, plainByteCount: 1, codecNumber: 0)), [1])] + refs)
     let engine = try lab.open()
     #expect(try engine.statistics().plainByteCount == .max)
     #expect(try engine.data("k7", nil) == Data([1]))
-    let limits = CacheLimits(byteLimit: CacheLimits.smallestByteLimit, keyLimit: 10)
+    let limits = CacheLimits(byteLimit: 1 << 40, keyLimit: 10)
     let forecast = try engine.cacheForecast(prefix: "", limits: limits)
     #expect(forecast.keyCount == refs.count && forecast.byteCount == .max)
     #expect(forecast.evictedKeyCount >= refs.count - 10 && forecast.evictedByteCount == .max)

@@ -193,15 +193,11 @@ extension BlockingBlobStore {
 
   /// All keys of a library, in byte order.
   func keys(of library: Library) throws(BlobStorageError) -> [String] {
-    let pageCount = 1_000
     var result: [String] = []
-    var last: String?
-    while true {
-      let page = try keys(prefix: library.prefix, after: last, limit: pageCount)
-      result.append(contentsOf: page.map { library.key(ofStoreKey: $0.key) })
-      if page.count < pageCount { return result }
-      last = page.last?.key
+    try store.engine.forEachPage(prefix: library.prefix) { page in
+      result += page.map { library.key(ofStoreKey: $0.key) }
     }
+    return result
   }
 }
 

@@ -55,9 +55,10 @@ package final class SpaceKeeper: Sendable {
 
   /// Records that versions were dropped.
   package func dropped(_ versions: some Sequence<BlobVersion>) {
-    let byteCount = versions.reduce(0) { $0 + $1.byteCount }
+    let byteCount = versions.reduce(Int64(0)) { $0.addingClamped($1.byteCount) }
     guard byteCount > 0 else { return }
-    drop(byteCount)
+    // Versions of a forged store may claim any length, and the sum counts on.
+    drop(min(byteCount, state.withLock(\.diskByteCount)))
   }
 
   /// Records that everything was dropped.

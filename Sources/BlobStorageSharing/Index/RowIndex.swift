@@ -159,8 +159,13 @@ package final class RowIndex: OuterRows {
     }
 
     mutating func advance() throws(BlobStorageError) {
+      let (block, index) = path[path.count - 1]
       path[path.count - 1].index += 1
+      guard index + 1 >= block.count else { return }
       try leaveEnd()
+      // Few blocks that overlap would name each other in so many ways that a walk would not end.
+      guard index < block.count, let row, SortedRows.order(block[index].key, row.key) >= 0 else { return }
+      throw run.damaged("its blocks overlap.")
     }
 
     /// Moves to the next block at the end of one.

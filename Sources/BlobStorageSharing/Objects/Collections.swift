@@ -72,7 +72,8 @@ package struct Collections: Hashable, Sendable {
   ) throws(BlobStorageError) {
     let object = try SharedObject(bytes, kind, storeID: storeID, name: name)
     number = object.number
-    guard number > 0, number == expected ?? number else {
+    // None could follow the greatest number.
+    guard 1..<UInt32.max ~= number, number == expected ?? number else {
       throw BlobStorageError(.corrupted, "The object \(name) has the number \(number).", path: name)
     }
     collector = object.writer

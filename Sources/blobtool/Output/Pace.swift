@@ -88,11 +88,13 @@ struct Pace {
     return (try? JSONText().line(line)) ?? "{}"
   }
 
+  /// What is done, from 0 to 1. Another process may report any numbers.
   private var share: Double? {
     if progress.totalByteCount > 0 {
-      return min(1, Double(progress.doneByteCount) / Double(progress.totalByteCount))
+      return min(1, max(0, Double(progress.doneByteCount) / Double(progress.totalByteCount)))
     }
-    return progress.totalCount > 0 ? min(1, Double(progress.doneCount) / Double(progress.totalCount)) : nil
+    guard progress.totalCount > 0 else { return nil }
+    return min(1, max(0, Double(progress.doneCount) / Double(progress.totalCount)))
   }
 
   private struct Line: Encodable {

@@ -32,6 +32,26 @@ struct CacheImportTests {
     try data.write(to: URL(filePath: "\(folder)/\(name)"))
   }
 
+  /// The file systems of disks often have no files of that length.
+  @Test(
+    "leaves out sparse files that are longer together than a number holds",
+    .enabled(if: FileManager.default.isWritableFile(atPath: "/dev/shm"), "there is no file system in memory"))
+  func longest() throws {
+    let folder = "/dev/shm/blob-storage-\(UUID().uuidString)"
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    for name in ["a", "b", "c"] {
+      let file = try SystemFiles().open(FilePath("\(folder)/\(name)"), .openOrCreate)
+      defer { file.close() }
+      try file.truncate(to: 1 << 62)
+    }
+    let place = try CachePlace()
+    let cache = try place.cache()
+    let report = try Importer(cache.engine, ImportOptions(), { _ in }, countingDelaySeconds: 0).run([folder])
+    #expect(report.skipped.map(\.code) == [.limitExceeded, .limitExceeded, .limitExceeded])
+    #expect(report.fileCount == 0)
+  }
+
   @Test(
     "of three times the limit holds it all the while, and leaves what was imported last",
     arguments: ["", "files/"])

@@ -302,6 +302,22 @@ struct CacheRuleTests {
     #expect(try cache.engine.version("doc/1", nil) != nil)
   }
 
+  @Test("one makes room also if a row of its catalog claims a length that no sum holds")
+  func claimedLength() throws {
+    let place = try CachePlace()
+    let cache = try place.cache()
+    let key = Array("claimed".utf8)
+    try cache.engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.setCachedKey(
+        CachedKeyRow.id(of: key),
+        CachedKeyRow(priority: 0, tick: 0, byteCount: .max, digest: BlobDigest.of(key), key: key))
+    }
+    var random = SplitMix64(seed: 33)
+    for index in 0..<120 { #expect(try cache.put("k\(index)", random.noise(100_000))) }
+    #expect(try cache.statistics().counts.evictedCount > 10)
+    #expect(try cache.excess() < 5)
+  }
+
   @Test("its file counts as a whole, and the limits that are known hold beside a damaged one")
   func damagedFile() throws {
     let place = try place(keys: 3)

@@ -117,6 +117,47 @@ struct RowRunTests {
     #expect(throws: BlobStorageError.self) { try RunBlock(writer.bytes) }
   }
 
+  @Test("is damaged where a block goes on beyond the beginning of the next")
+  func overlap() throws {
+    var bytes: [UInt8] = []
+    func block(_ rows: [(key: UInt8, value: [UInt8])]) -> RunPlace {
+      var writer = ByteWriter()
+      for row in rows {
+        let key = [Table.names.number, row.key]
+        key.withUnsafeBytes { key in
+          row.value.withUnsafeBytes { RunBlock.append(key, $0, to: &writer) }
+        }
+      }
+      writer.checksum()
+      let place = RunPlace(part: 0, offset: UInt64(bytes.count), byteCount: UInt32(writer.bytes.count))
+      bytes += writer.bytes
+      return place
+    }
+    let rows = [block([(1, []), (3, [])]), block([(2, []), (4, [])])].enumerated().map { index, place in
+      var value = ByteWriter()
+      place.encode(into: &value)
+      return (key: UInt8(index + 1), value: value.bytes)
+    }
+    var root = IndexRoot(storeID: Array(0..<16), layout: "9", log: 3, change: 4, recordCount: 5, run: 7)
+    root.top = block(rows)
+    root.height = 1
+    root.partByteCounts = [Int64(bytes.count)]
+    let file = try files.open(path(0), .create)
+    try file.put(bytes, at: 0)
+    file.close()
+    let index = RowIndex(root, open: try opening(root)) { _ in }
+    var walk = try bridge([]) { (start) throws(BlobStorageError) in try index.walk(.names, from: start) }
+    var keys: [UInt8] = []
+    do throws(BlobStorageError) {
+      while let key = walk.row?.key.last {
+        keys.append(key)
+        try walk.advance()
+      }
+      Issue.record("the walk has come to an end")
+    } catch { #expect(error.code == .catalogDamaged) }
+    #expect(keys == [1, 3] && index.isDamaged)
+  }
+
   @Test("has a root that is refused if its numbers cannot be")
   func root() throws {
     let whole = try index([(.names, [1], [2])]).place

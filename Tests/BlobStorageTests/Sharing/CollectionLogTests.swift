@@ -65,6 +65,20 @@ struct CollectionLogTests {
     #expect(objects.counts[.list, default: 0] == before + 1)
   }
 
+  @Test("passes over an entry and a checkpoint that none could follow")
+  func greatestNumber() throws {
+    let last = try #require(try collections(10).last)
+    var state = Collections()
+    state.number = .max
+    for kind in [SharedObject.Kind.collection, .checkpoint] {
+      let name = kind == .collection ? SharedNames.collection(.max) : SharedNames.checkpoint(.max)
+      let bytes = state.encoded(kind, storeID: id)
+      #expect(try objects.put(name, .bytes(bytes), ifAbsent: true) == .stored)
+    }
+    #expect(try log.read(after: Collections()) == last)
+    #expect(try collections(1, after: last).last?.number == last.number + 2)
+  }
+
   @Test("takes no entry from a collector that slept while its number was taken and deleted")
   func sleeper() throws {
     let states = try collections(20)

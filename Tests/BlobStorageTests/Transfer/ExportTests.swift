@@ -78,6 +78,27 @@ struct ExportTests {
     #expect(try FileManager.default.contentsOfDirectory(atPath: target).sorted() == ["0", "1"])
   }
 
+  @Test("replaces files also where keys of a forged store are not UTF-8 and read the same")
+  func equalKeys() async throws {
+    let bytes = Array("value".utf8)
+    try await store.set("k", to: Data(bytes))
+    let engine = try place.engine()
+    _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+      for byte in [UInt8(0xfe), 0xff] {
+        _ = try commit.append(
+          .ref(
+            RefRecord(
+              key: [0x6b, byte], version: try commit.stamp(), replaced: .none, digest: BlobDigest.of(bytes),
+              byteCount: Int64(bytes.count), created: 0, metadata: [])))
+      }
+    }
+    try engine.close()
+    let report = try await store.exportFiles(to: target, options: ExportOptions(overwrites: true))
+    #expect(report.fileCount == 3 && report.skipped == [] && report.damaged == [])
+    let names = try FileManager.default.contentsOfDirectory(atPath: target)
+    #expect(names.sorted() == ["k", "k\u{FFFD}"])
+  }
+
   @Test("writes what has taken a version's place since it was listed, and nothing for a key that is gone")
   func changesMeanwhile() async throws {
     let place = place
