@@ -74,7 +74,7 @@ import Testing
         try await workshop.expect(0, ["put", key, "--archive"], input: Data("\(key) \(version)".utf8))
       }
     }
-    for scope in [["a/1", "a/2"], ["--prefix", "a/"], ["--all"]] {
+    for scope in [["a/1", "a/2"], ["a/1", "a/2", "a/1"], ["--prefix", "a/"], ["--all"]] {
       let planned = try await workshop.expect(0, ["keep", "--up-to", "1", "-n", "--json"] + scope).text
       #expect(
         planned
@@ -86,6 +86,12 @@ import Testing
         == "Would drop 3 versions of 3 keys.\n")
     #expect(try await workshop.expect(0, ["versions", "a/1"]).lines.count == 4)
     try await workshop.expect(3, ["keep", "--up-to", "1", "-n", "none"])
+    // A held key counts in neither, even if it has nothing to drop.
+    try await workshop.expect(0, ["put", "held"], input: Data("x".utf8))
+    try await workshop.expect(0, ["hold", "h", "held"])
+    #expect(
+      try await workshop.expect(0, ["keep", "--up-to", "1", "--all", "-n"]).text
+        == "Would drop 3 versions of 3 keys.\n")
     #expect(
       try await workshop.expect(0, ["keep", "--up-to", "1", "--all"]).text
         == "Dropped 3 versions of 3 keys.\n")
