@@ -123,7 +123,8 @@ final class ChangeSearch: Sendable {
     do throws(BlobStorageError) {
       let scanner = try engine.packs.scanner(
         row.name, file, upTo: row.isSealed ? nil : row.appliedByteCount)
-      // Refs of this range that no drop in it removes, and keys that changed in another way.
+      // Refs of the current commit that it does not drop itself, as a put without a key does, and changed keys. A ref
+      // that a later commit drops counts: the consumer may have loaded its version between them.
       var added: [[UInt8]: Set<Stamp>] = [:]
       var changed: Set<[UInt8]> = []
       func add(_ record: PackRecord) {
@@ -136,10 +137,14 @@ final class ChangeSearch: Sendable {
           if isOfOthers { changed.insert(drop.key) }
         case .ref, .drop, .chunk, .manifest, .skipped: break
         }
+        if record.endsCommit {
+          changed.formUnion(added.lazy.filter { !$0.value.isEmpty }.map(\.key))
+          added.removeAll()
+        }
         isTooMuch = isTooMuch || added.count + changed.count > Self.keyCountMax
         if isTooMuch { (added, changed) = ([:], []) }
       }
-      defer { keys.formUnion(changed.union(added.lazy.filter { !$0.value.isEmpty }.map(\.key))) }
+      defer { keys.formUnion(changed) }
       // The footer of a sealed pack lists its records without their bytes.
       if row.isSealed {
         return try scanner.scan { if $0.offset >= start { add($0) } }.gaps.isEmpty && !isTooMuch

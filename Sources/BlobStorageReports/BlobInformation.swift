@@ -10,7 +10,8 @@ public struct BlobInformation: Sendable, Hashable, Codable {
   public var basedChunkCount: Int
   /// Stored bytes of its chunks.
   public var storedByteCount: Int64
-  /// Stored bytes of chunks that no other version needs: what dropping it would free.
+  /// Stored bytes that no other version needs: what dropping it would free. Includes the bases of its chunks, and the
+  /// lists of a long blob.
   public var exclusiveByteCount: Int64
   /// Why some other blobs, which may need some of these bytes, could not be followed to their chunks. Only the first
   /// reasons.
@@ -73,7 +74,11 @@ extension BlobInformation {
     try others.markVersions(progress: progress, isLeftOut: { $0 == keyBytes && $1 == version.id.stamp })
     var information = BlobInformation(version: version, chunkCount: 0)
     var seen = PlaceSet()
+    var exclusive = PlaceSet()
     try LiveWalk(engine.blobs).forEachRow(of: layout) { (part, row) throws(BlobStorageError) in
+      if let row, !others.marks.contains(row.place), exclusive.insert(row.place) {
+        information.exclusiveByteCount += Int64(row.storedByteCount)
+      }
       guard part.kind == .chunk else { return }
       guard let row else {
         throw BlobStorageError(
@@ -82,7 +87,6 @@ extension BlobInformation {
       }
       guard seen.insert(row.place) else { return }
       information.storedByteCount += Int64(row.storedByteCount)
-      if !others.marks.contains(row.place) { information.exclusiveByteCount += Int64(row.storedByteCount) }
       if row.base != nil { information.basedChunkCount += 1 }
       information.codecs[CodecKind(rawValue: row.codecNumber)?.name ?? "\(row.codecNumber)", default: 0] += 1
     }

@@ -59,4 +59,14 @@ extension Engine {
       for entry in page { try body(entry) }
     }
   }
+
+  /// The blobs that are held by name. Skips blobs that were never stored, because a process died first.
+  func heldBlobs() throws(BlobStorageError) -> [BlobDigest] {
+    let digests = try holds().map(\.digest)
+    return try catalog.read { (transaction) throws(BlobStorageError) in
+      var stored: [BlobDigest] = []
+      for digest in digests where try transaction.place(ofBlob: digest) != nil { stored.append(digest) }
+      return stored
+    }
+  }
 }

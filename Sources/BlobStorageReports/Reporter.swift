@@ -44,6 +44,7 @@ final class Reporter {
       try survey(entry)
       tell("comparing")
     }
+    for blob in try engine.heldBlobs() { try surveyHeld(blob) }
     doneCount = 0
     var largest = Largest<StoreReport.Key>(countMax: keyCountMax)
     var busiest = Largest<StoreReport.Key>(countMax: keyCountMax)
@@ -88,6 +89,14 @@ final class Reporter {
     for version in entry.versions {
       let time = version.row.created
       times = times.map { min($0.lowerBound, time)...max($0.upperBound, time) } ?? time...time
+    }
+  }
+
+  /// What a hold needs stays when all keys are deleted.
+  private func surveyHeld(_ blob: BlobDigest) throws(BlobStorageError) {
+    try needed.forEachChunk(of: blob) { row in
+      if seen.insert(row.place) { count(row) }
+      shared.insert(row.place)
     }
   }
 

@@ -53,7 +53,7 @@ package final class UsageSearch {
       keyCount += 1
       if keyCount % 1_024 == 0 { progress(keyCount) }
     }
-    for hold in try engine.holds() where try overlap(hold.digest).byteCount > 0 { try keep(hold.digest) }
+    for blob in try engine.heldBlobs() where try overlap(blob).byteCount > 0 { try keep(blob) }
     usage.sharers = sharers.descending
     usage.exclusiveByteCount = usage.storedByteCount - keptByteCount
     usage.unreadable = needed.unreadableMessages

@@ -125,7 +125,11 @@ struct SharedOptions: ParsableArguments {
   }
 
   private func storePath() throws -> String {
-    let path = store ?? ProcessInfo.processInfo.environment["BLOBTOOL_STORE"] ?? ""
+    // Foundation would repair a variable that is not UTF-8, so that it names another store.
+    let variable = getenv("BLOBTOOL_STORE").map { text in
+      RawText.text(of: UnsafeBufferPointer(start: text, count: strlen(text)).map { UInt8(bitPattern: $0) })
+    }
+    let path = store ?? variable ?? ""
     try RawText.check([path, state ?? ""])
     guard !path.isEmpty else {
       throw ValidationError("no store is named: give --store PATH or set BLOBTOOL_STORE")

@@ -90,16 +90,16 @@ struct StateArgument: ExpressibleByArgument {
   /// Whether it is `latest` or a time.
   var isTime: Bool { text == "latest" || Self.time(text) != nil }
 
-  /// The end of a day, or of a minute or second of it, in local time unless a zone follows.
+  /// The end of a day, or of a minute, second or millisecond of it, in local time unless a zone follows.
   static func time(_ text: String) -> Date? {
     let match =
       text.wholeMatch(
-        of: /(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?)?(Z|[+-]\d{2}:?\d{2})?/)
+        of: /(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2})(?::(\d{2})(\.\d+)?)?)?(Z|[+-]\d{2}:?\d{2})?/)
     guard let match, let year = Int(match.1), let month = Int(match.2), let day = Int(match.3),
       1...12 ~= month, 1...31 ~= day
     else { return nil }
     var calendar = Calendar(identifier: .gregorian)
-    if let zone = match.7 {
+    if let zone = match.8 {
       let digits = zone.filter(\.isNumber)
       let minutes = (Int(digits.prefix(2)) ?? 0) * 60 + (Int(digits.dropFirst(2)) ?? 0)
       guard let found = TimeZone(secondsFromGMT: (zone.hasPrefix("-") ? -60 : 60) * minutes) else {
@@ -113,8 +113,10 @@ struct StateArgument: ExpressibleByArgument {
     let components = DateComponents(
       year: year, month: month, day: day, hour: hour ?? 23, minute: minute ?? 59, second: second ?? 59)
     guard components.isValidDate(in: calendar), let date = calendar.date(from: components) else { return nil }
-    // The end of the named second.
-    return date.addingTimeInterval(0.999)
+    // The end of the named second, or of the named part of it.
+    let fraction = match.7.flatMap { Double("0\($0)") } ?? 0
+    let digitCount = match.7.map { $0.count - 1 } ?? 0
+    return date.addingTimeInterval(fraction + 0.999 * pow(10, -Double(digitCount)))
   }
 }
 

@@ -34,6 +34,9 @@ import Testing
       let outcome = try await workshop.expect(4, command)
       #expect(outcome.errors.contains("blobtool repair --accept-loss"), "\(command)")
     }
+    // It fails, but not before the warning.
+    let unmounted = try await workshop.expect(1, ["mount", "missing"])
+    #expect(unmounted.errors.contains("blobtool repair --accept-loss"))
     let other = try await workshop.expect(4, ["get", "b"])
     #expect(other.text == "other")
     try await workshop.expect(4, ["get", "nothing"])

@@ -70,6 +70,23 @@ import Testing
     #expect(try await workshop.run(["list"], environment: ["TZ": "XXX+3"]).text.contains(" -03:00 "))
   }
 
+  @Test("a time with milliseconds is not the end of its second")
+  func milliseconds() async throws {
+    let workshop = try await Workshop()
+    // Several of them are put within a second.
+    for number in 0..<8 {
+      try await workshop.expect(0, ["put", "k", "--archive"], input: Data("\(number)".utf8))
+    }
+    struct Line: Decodable { var digest: String, created: String }
+    let versions = try await workshop.expect(0, ["versions", "k", "--json"]).json(Line.self)
+    #expect(versions.count == 8 && Set(versions.map(\.created)).count == 8)
+    for version in versions {
+      try await workshop.expect(0, ["restore", "k", "--at", version.created])
+      let current = try await workshop.expect(0, ["versions", "k", "--json"]).json(Line.self).first
+      #expect(current?.digest == version.digest)
+    }
+  }
+
   @Test("a version is named by its first digits, if they are enough")
   func shortIDs() async throws {
     let workshop = try await Workshop()

@@ -47,6 +47,25 @@ import Testing
     #expect(try await keys(workshop) == [])
   }
 
+  @Test(
+    "delete with --verbose or a pattern does what it does without: a hold refuses all, and states go with all keys"
+  )
+  func namedDeletion() async throws {
+    let workshop = try await Workshop()
+    for number in 0..<1_100 { try workshop.write(Data("\(number)".utf8), to: "in/\(number)") }
+    try await workshop.expect(0, ["import", "in"])
+    // The last key.
+    try await workshop.expect(0, ["hold", "h", "999"])
+    for options in [["--all", "--verbose"], ["--glob", "*"]] {
+      #expect(try await workshop.expect(1, ["delete"] + options).errors.contains("“h”"))
+      #expect(try await keys(workshop).count == 1_100)
+    }
+    try await workshop.expect(0, ["hold", "--release", "h"])
+    let dropped = try await workshop.expect(0, ["delete", "--all", "--verbose"])
+    #expect(dropped.text == "Dropped 1,100 keys.\n" && dropped.errors.contains("dropped “999”"))
+    #expect(try await workshop.expect(0, ["states"]).text == "")
+  }
+
   @Test("a dry run of keep has the numbers of keep, and drops nothing")
   func keeping() async throws {
     let workshop = try await Workshop()
@@ -55,7 +74,7 @@ import Testing
         try await workshop.expect(0, ["put", key, "--archive"], input: Data("\(key) \(version)".utf8))
       }
     }
-    for scope in [["a/1", "a/2"], ["--prefix", "a/"], ["--all"]] {
+    for scope in [["a/1", "a/2"], ["a/1", "a/2", "a/1"], ["--prefix", "a/"], ["--all"]] {
       let planned = try await workshop.expect(0, ["keep", "--up-to", "1", "-n", "--json"] + scope).text
       #expect(
         planned
@@ -67,6 +86,12 @@ import Testing
         == "Would drop 3 versions of 3 keys.\n")
     #expect(try await workshop.expect(0, ["versions", "a/1"]).lines.count == 4)
     try await workshop.expect(3, ["keep", "--up-to", "1", "-n", "none"])
+    // A held key counts in neither, even if it has nothing to drop.
+    try await workshop.expect(0, ["put", "held"], input: Data("x".utf8))
+    try await workshop.expect(0, ["hold", "h", "held"])
+    #expect(
+      try await workshop.expect(0, ["keep", "--up-to", "1", "--all", "-n"]).text
+        == "Would drop 3 versions of 3 keys.\n")
     #expect(
       try await workshop.expect(0, ["keep", "--up-to", "1", "--all"]).text
         == "Dropped 3 versions of 3 keys.\n")

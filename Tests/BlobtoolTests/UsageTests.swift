@@ -222,10 +222,11 @@ import Testing
     #expect(!FileManager.default.fileExists(atPath: workshop.storePath))
   }
 
-  @Test("an argument that is not UTF-8 is refused, not repaired")
+  @Test("an argument or a variable that is not UTF-8 is refused, not repaired")
   func notUTF8() async throws {
     let workshop = try await Workshop()
     #expect(try await workshop.shell(#"$TOOL put $'\xff' /dev/null"#).status == 64)
+    #expect(try await workshop.shell(#"BLOBTOOL_STORE=$'other\xff' $TOOL init"#).status == 64)
     #expect(try await workshop.expect(0, ["list"]).bytes.isEmpty)
   }
 }

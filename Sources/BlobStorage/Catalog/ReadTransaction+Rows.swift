@@ -326,7 +326,7 @@ extension ReadTransaction {
   }
 
   /// Where the catalog has a blob: its only chunk, or its manifest; nil if it has neither.
-  func place(ofBlob digest: BlobDigest) throws(BlobStorageError) -> Place? {
+  package func place(ofBlob digest: BlobDigest) throws(BlobStorageError) -> Place? {
     if let row = try chunkRow(digest) { return row.place }
     return try manifestRow(digest)?.place
   }

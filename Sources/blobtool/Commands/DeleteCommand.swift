@@ -100,15 +100,27 @@ struct DeleteCommand: StoreCommand {
   /// Drops the keys of the prefix, the patterns or `--all`, a page at a time. A dry run only counts them.
   private func dropListed(of store: BlobStore) async throws -> Int {
     guard all || prefix != nil || !globs.glob.isEmpty else { return 0 }
+    // A hold on any of them refuses all.
+    if try await !store.treeHolds().isEmpty {
+      try await forEachPage(of: store) { try await HeldKeys.check($0, in: store) }
+    }
+    var count = 0
+    try await forEachPage(of: store) { count += try await drop($0, of: store) }
+    // Without keys, the states go, too.
+    if all, !dry.isDryRun { count += try await store.deleteAllKeys() }
+    return count
+  }
+
+  private func forEachPage(of store: BlobStore, _ body: ([String]) async throws -> Void) async throws {
     let matches = globs.filter
-    var (count, page): (Int, [String]) = (0, [])
+    var page: [String] = []
     for try await entry in store.keys(prefix: globs.prefix(within: prefix ?? "")) where matches(entry.key) {
       page.append(entry.key)
       guard page.count == Self.pageCount else { continue }
-      count += try await drop(page, of: store)
+      try await body(page)
       page = []
     }
-    return try await count + drop(page, of: store)
+    try await body(page)
   }
 
   /// Drops the named keys that the prefix does not cover.

@@ -86,9 +86,11 @@ struct KeepCommand: StoreCommand {
     for key in keys { _ = try key.checked() }
   }
 
+  /// What to thin out, each key once.
   private var scopes: [KeyScope] {
     if let prefix { return [.prefix(prefix)] }
-    return all ? [.all] : keys.map { .key($0.text) }
+    var seen: Set<[UInt8]> = []
+    return all ? [.all] : keys.map(\.text).filter { seen.insert(Array($0.utf8)).inserted }.map { .key($0) }
   }
 
   func perform(on store: BlobStore) async throws {
@@ -103,6 +105,7 @@ struct KeepCommand: StoreCommand {
       output.droppedVersionCount += result.droppedVersionCount
     }
     if dry.isDryRun { try await HeldKeys.check(keys.map(\.text), in: store) }
+    let hasHolds = try await !store.treeHolds().isEmpty
     for scope in scopes {
       if case .key(let key) = scope {
         let result =
@@ -113,10 +116,8 @@ struct KeepCommand: StoreCommand {
         if result.keyCount == 0 { missing.append(key) }
       } else if dry.isDryRun {
         for try await entry in store.keys(prefix: prefix ?? "") {
-          let result = plan(entry.versionCount, count)
-          let isHeld =
-            result.droppedVersionCount > 0 ? try await store.namesOfHolds(on: [entry.key]) != [nil] : false
-          if !isHeld { add(result) }
+          let isHeld = hasHolds ? try await store.namesOfHolds(on: [entry.key]) != [nil] : false
+          if !isHeld { add(plan(entry.versionCount, count)) }
         }
       } else {
         add(try await store.trimHistory(of: scope, toArchived: count))

@@ -125,6 +125,39 @@ struct BlobUsageTests {
     withExtendedLifetime(place) {}
   }
 
+  @Test("a report counts what holds keep, and none of it as freed with a key")
+  func held() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    var random = SplitMix64(seed: 7)
+    let digest = try await store.set("k", to: Data(random.bytes(9_000))).version.digest
+    try await store.hold(digest, as: "h")
+    #expect(try await store.report().largestKeys.map(\.exclusiveByteCount) == [0])
+    try await store.delete("k")
+    let rest = try await store.report()
+    #expect(rest.statistics.storedByteCount >= 9_000)
+    #expect(rest.codecs.reduce(0) { $0 + $1.storedByteCount } == rest.statistics.storedByteCount)
+    try await store.close()
+    withExtendedLifetime(place) {}
+  }
+
+  @Test("a hold of a blob that was never stored is no damage")
+  func abandonedHold() async throws {
+    let other = try StorePlace()
+    let second = try await other.opened()
+    _ = try await second.put(.data(Data("elsewhere".utf8)), holding: "h")
+    try await second.close()
+    let place = try StorePlace()
+    try FileManager.default.copyItem(atPath: other.path + "/holds", toPath: place.path + "/holds")
+    let store = try await place.opened()
+    try await store.set("k", to: Data("here".utf8))
+    let usage = try #require(try await store.usage(of: .key("k")))
+    #expect(usage.unreadable == [] && usage.exclusiveByteCount == usage.storedByteCount)
+    #expect(try await store.report().unreadable == [])
+    try await store.close()
+    withExtendedLifetime((place, other)) {}
+  }
+
   @Test("a blob is held by the versions that point at it, a chunk by those that contain it")
   func digests() async throws {
     let place = try StorePlace(StoreOptions(averageChunkByteCount: 1_024, usesSimilarity: false))

@@ -89,6 +89,10 @@ struct ReportNumbersTests {
     #expect(kept.storedByteCount == numbers.storedByteCount)
     #expect(kept.baseByteCount == before.storedByteCount - 5_000)
     #expect(kept.deduplicationSavedByteCount == 5_000 && kept.garbageByteCount > 0)
+    // Dropping the second would free its base, too.
+    let last = try #require(try BlobInformation.find(engine, "t", nil))
+    #expect(last.storedByteCount == information.storedByteCount)
+    #expect(last.exclusiveByteCount == last.storedByteCount + kept.baseByteCount)
 
     let verified = try engine.verify()
     #expect(verified.blobCount == 2 && verified.chunkCount == 3 && verified.byteCount == 23_000)

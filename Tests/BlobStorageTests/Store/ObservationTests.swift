@@ -185,6 +185,24 @@ struct ObservationTests {
     #expect(try await iterator.next() == .set(version))
   }
 
+  @Test("name a key that was put, loaded and deleted between two looks")
+  func brief() async throws {
+    let changes = try await store.changes()
+    try await store.set("k", to: Data([1]))
+    let shown = Shown()
+    try await shown.load(store, "")
+    try await store.delete("k")
+    var iterator = changes.makeAsyncIterator()
+    // By the second of them, all changes of the first look were delivered.
+    for key in ["y", "z"] {
+      try await store.set(key, to: Data([2]))
+      while shown.values[key] == nil, let change = try await iterator.next() {
+        try await shown.apply(change, store, "")
+      }
+    }
+    #expect(shown.values.keys.sorted() == ["y", "z"])
+  }
+
   @Test("whose records gc has removed before they were read are told by a reload")
   func collected() async throws {
     try await store.set("k", to: Data(repeating: 1, count: 1_000))
