@@ -42,7 +42,10 @@ struct CacheChoice {
       let (choice, freed, isAll) = try make(cache, goal: goal, coldByteCount, limits, copiesLarge)
       // Seven eighths are enough: a wider choice would include warmer keys.
       if isAll || choice.hasLarge || freed >= goal - goal / 8 { return choice }
-      coldByteCount *= 3
+      let (wider, isTooWide) = coldByteCount.multipliedReportingOverflow(by: 3)
+      // The keys of a forged store may claim more bytes than a number can count.
+      if isTooWide { return choice }
+      coldByteCount = wider
     }
   }
 
