@@ -194,6 +194,30 @@ struct CacheTroubleTests {
     #expect(try cache.data("k") == Data([2]))
   }
 
+  @Test("that another process ends while it is trimmed keeps its keys, too old or too many")
+  func endedWhileTrimmed() throws {
+    let place = try CachePlace(CacheLimits(byteLimit: CacheLimits.smallestByteLimit, keyLimit: 1))
+    let other = try place.cache()
+    let isArmed = Atomic<Bool>(false)
+    // The pack of the drops is begun after the keys were found.
+    let files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename", path.string.contains("/packs/"),
+        isArmed.exchange(false, ordering: .acquiringAndReleasing)
+      else { return }
+      do { #expect(try other.engine.removeCache()) } catch { Issue.record(error) }
+    }
+    let cache = try place.cache(place.engine(files: files))
+    #expect(try cache.put("old", [1], lifetime: .seconds(10)))
+    for key in ["a", "b"] { _ = try cache.engine.put(key, .data(Data([2])), .relaxed) }
+    try cache.engine.writer.rollOver()
+    place.clock.move(seconds: 20)
+    isArmed.store(true, ordering: .releasing)
+    #expect(failure { _ = try cache.trim() }?.code == .invalidArgument)
+    let isStillArmed = isArmed.load(ordering: .acquiring)
+    #expect(!isStillArmed, "no pack was begun")
+    #expect(try other.engine.keys("", after: nil, limit: 9).map(\.key) == ["a", "b", "old"])
+  }
+
   @Test("with a lifetime in its limits forgets what was put without one, by whomever")
   func lifetime() throws {
     let place = try CachePlace()
