@@ -110,7 +110,8 @@ extension BlobStore {
 
   /// Turns a cache into an ordinary store: its keys stay, and nothing evicts them.
   ///
-  /// Other processes that have the cache open can still read it; their next put that needs room fails.
+  /// Other processes that have the cache open can still read it; they remove nothing, and their next put that needs
+  /// room fails.
   ///
   /// - Returns: false when the store has no cache.
   /// - Durability: durable.

@@ -117,6 +117,8 @@ public final class BlobCache: Sendable {
   }
 
   /// Drops keys and returns how many existed.
+  ///
+  /// - Throws: `invalidArgument` for a cache that was ended; nothing was changed.
   @discardableResult
   public func remove(_ keys: [String]) async throws(BlobStorageError) -> Int {
     outdate(keys)
@@ -125,7 +127,8 @@ public final class BlobCache: Sendable {
 
   /// Drops the keys that begin with `prefix` and returns how many existed.
   ///
-  /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake: ``removeAll()`` drops every key.
+  /// - Throws: `invalidArgument` for a cache that was ended, and for the empty prefix, which is most often a mistake:
+  ///   ``removeAll()`` drops every key.
   @discardableResult
   public func remove(prefix: String) async throws(BlobStorageError) -> Int {
     outdate(prefix: prefix)
@@ -135,6 +138,8 @@ public final class BlobCache: Sendable {
   }
 
   /// Drops all keys of the cache. Later puts reuse their space; `BlobStore.trimAndCollectGarbage` frees it at once.
+  ///
+  /// - Throws: `invalidArgument` for a cache that was ended.
   @discardableResult
   public func removeAll() async throws(BlobStorageError) -> Int {
     outdate(prefix: "")

@@ -191,9 +191,11 @@ extension CacheCore {
   /// Drops keys and returns how many existed.
   ///
   /// - Parameter isWanted: whether to drop a key. No one else changes it between the answer and the drop.
+  /// - Throws: `invalidArgument` when another process has ended the cache: its keys must stay.
   package func remove(
     _ keys: [String], if isWanted: () -> Bool = { true }
   ) throws(BlobStorageError) -> Int {
+    try adoptLimits()
     var bytes: [[UInt8]] = []
     for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
     return try dropAll(bytes) { _, _ in isWanted() }
@@ -232,12 +234,17 @@ extension CacheCore {
   }
 
   /// Drops all keys of the cache, a page at a time.
+  ///
+  /// - Throws: `invalidArgument` when another process has ended the cache: its keys must stay.
   package func removeAll(prefix: String = "") throws(BlobStorageError) -> Int {
     try engine.checkOpen()
     var count = 0
     // Each page begins after the last: until a collection, dropped keys have rows that would be passed again.
     var pages = KeyPages(engine.catalog, prefix: self.prefix + prefix, countMax: 1_000)
-    while let keys = try pages.next({ key, _, _ in (key, 1) }) { count += try dropAll(keys) }
+    while let keys = try pages.next({ key, _, _ in (key, 1) }) {
+      try adoptLimits()
+      count += try dropAll(keys)
+    }
     return count
   }
 

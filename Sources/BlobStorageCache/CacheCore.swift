@@ -263,8 +263,10 @@ extension CacheCore {
     for part in expired.parts(of: Self.pageCount) {
       let keys = Array(part)
       report.expiredKeyCount += try dropAll(keys) { (index, view) throws(BlobStorageError) in
-        // A value that was put since stays.
-        guard let current = try view.currentVersion(ofKey: keys[index]) else { return false }
+        // A value that was put since stays. Nothing is noted once another process has ended the cache.
+        guard try view.cachedKey(CachedKeyRow.id(of: keys[index])) != nil,
+          let current = try view.currentVersion(ofKey: keys[index])
+        else { return false }
         return isExpired(BlobVersion(key: "", stamp: current.stamp, row: current.row))
       }
     }
@@ -315,8 +317,10 @@ extension CacheCore {
   /// - Parameter kept: keys that stay.
   func holdCount(keeping kept: Set<[UInt8]> = []) throws(BlobStorageError) {
     guard let countMax = limits.keyLimit else { return }
-    try indexIfNeeded()
     while true {
+      try indexIfNeeded()
+      // In this order: a process that ends the cache after this forgets all that was noted, and nothing is evicted.
+      try adoptLimits()
       let notes = state.withLock { $0.notes }
       var victims: [(id: CachedKeyRow.ID, row: CachedKeyRow)] = []
       var excess = 0

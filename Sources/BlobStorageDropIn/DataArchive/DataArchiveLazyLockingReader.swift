@@ -42,31 +42,36 @@ public final class DataArchiveLazyLockingReader: Sendable {
   ) {
     let handler = Handed(completionHandler)
     let conversion = Conversion(T.self)
-    let index = state.withLock { state -> Int? in
-      guard !state.isFinished, state.next < history.versions.count else { return nil }
-      defer { state.next += 1 }
-      return state.next
-    }
-    queue.async { [self] in
-      guard let index else { return handler.value(nil, .lockingReaderWasFinished) }
-      let (value, result) = read(index, conversion)
-      let isLast = index == history.versions.count - 1
-      if isLast {
-        state.withLock { $0.isFinished = true }
-        history.close()
+    // Queued under the lock: a thread that gets a later version, or finishes the reader, must not come first.
+    state.withLock { state in
+      var index: Int?
+      if !state.isFinished, state.next < history.versions.count {
+        index = state.next
+        state.next += 1
       }
-      handler.value(value, result)
-      // Operations that wait for the reader come after the handler of its last value.
-      if isLast { hold.release() }
+      queue.async { [self, index] in
+        guard let index else { return handler.value(nil, .lockingReaderWasFinished) }
+        let (value, result) = read(index, conversion)
+        let isLast = index == history.versions.count - 1
+        if isLast {
+          self.state.withLock { $0.isFinished = true }
+          history.close()
+        }
+        handler.value(value, result)
+        // Operations that wait for the reader come after the handler of its last value.
+        if isLast { hold.release() }
+      }
     }
   }
 
   /// Releases the versions and the key. Earlier calls still get their versions.
   public func finish() {
-    state.withLock { $0.isFinished = true }
-    queue.async { [self] in
-      history.close()
-      hold.release()
+    state.withLock { state in
+      state.isFinished = true
+      queue.async { [self] in
+        history.close()
+        hold.release()
+      }
     }
   }
 

@@ -247,6 +247,12 @@ struct CacheRuleTests {
     #expect(failure { _ = try cache.trim() }?.code == .invalidArgument)
     #expect(failure { try cache.adopt(["k"]) }?.code == .invalidArgument)
     #expect(failure { try cache.setLimits(place.limits) }?.code == .invalidArgument)
+    // Not even what its program asks for: the keys are those of an ordinary store now.
+    #expect(failure { _ = try cache.remove(["k"]) }?.code == .invalidArgument)
+    #expect(failure { _ = try cache.removeAll() }?.code == .invalidArgument)
+    #expect(failure { _ = try cache.removeAll(prefix: "k") }?.code == .invalidArgument)
+    let long = Data(count: place.limits.valueByteLimit + 1)
+    #expect(failure { _ = try cache.put("k", long) }?.code == .invalidArgument)
     #expect(try other.cacheSettings() == nil)
     #expect(try other.version("k", nil) != nil)
     #expect(try other.version("n", nil) == nil)

@@ -194,6 +194,30 @@ struct CacheTroubleTests {
     #expect(try cache.data("k") == Data([2]))
   }
 
+  @Test("that another process ends while it is trimmed keeps its keys, too old or too many")
+  func endedWhileTrimmed() throws {
+    let place = try CachePlace(CacheLimits(byteLimit: CacheLimits.smallestByteLimit, keyLimit: 1))
+    let other = try place.cache()
+    let isArmed = Atomic<Bool>(false)
+    // The pack of the drops is begun after the keys were found.
+    let files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename", path.string.contains("/packs/"),
+        isArmed.exchange(false, ordering: .acquiringAndReleasing)
+      else { return }
+      do { #expect(try other.engine.removeCache()) } catch { Issue.record(error) }
+    }
+    let cache = try place.cache(place.engine(files: files))
+    #expect(try cache.put("old", [1], lifetime: .seconds(10)))
+    for key in ["a", "b"] { _ = try cache.engine.put(key, .data(Data([2])), .relaxed) }
+    try cache.engine.writer.rollOver()
+    place.clock.move(seconds: 20)
+    isArmed.store(true, ordering: .releasing)
+    #expect(failure { _ = try cache.trim() }?.code == .invalidArgument)
+    let isStillArmed = isArmed.load(ordering: .acquiring)
+    #expect(!isStillArmed, "no pack was begun")
+    #expect(try other.engine.keys("", after: nil, limit: 9).map(\.key) == ["a", "b", "old"])
+  }
+
   @Test("with a lifetime in its limits forgets what was put without one, by whomever")
   func lifetime() throws {
     let place = try CachePlace()
@@ -259,6 +283,23 @@ struct CacheTroubleTests {
       #expect(try next.put("n\(index)", random.noise(60_000)), "\(index): \(place.log.last)")
       #expect(try next.excess() < 5)
     }
+  }
+
+  @Test("with a forged key of more bytes than a number can count refuses what has no room, and goes on")
+  func forgedLength() throws {
+    let place = try CachePlace()
+    let cache = try place.cache()
+    var random = SplitMix64(seed: 41)
+    let key = Array("forged".utf8)
+    try cache.engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.setCachedKey(
+        CachedKeyRow.id(of: key),
+        CachedKeyRow(priority: 0, tick: 0, byteCount: .max, digest: BlobDigest.of(key), key: key))
+    }
+    let stored = try (0..<90).map { try cache.put("k\($0)", random.noise(100_000)) }
+    #expect(stored.first == true)
+    #expect(stored.last == false)
+    #expect(try cache.excess() < 5)
   }
 
   @Test("makes room beside packs of killed writers: one that is empty, one with keys that were not noted")
