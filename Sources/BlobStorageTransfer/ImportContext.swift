@@ -130,7 +130,7 @@ struct ImportContext: Sendable {
         }
       }
       let item = try engine.memoryPut.prepare(key, bytes, putOptions(mark), joins: joins)
-      if let same = try source.sameVersion(item.plan.digest, mark, engine, options) {
+      if let same = try source.sameVersion(item.plan.digest, mark, engine, options, presence) {
         return .unchanged(same)
       }
       return .prepared(item, long)
