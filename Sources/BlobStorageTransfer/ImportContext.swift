@@ -59,7 +59,7 @@ struct ImportContext: Sendable {
   func putOptions(_ mark: FileMark) -> PutOptions {
     var putOptions = PutOptions(
       durability: .relaxed, replacement: options.replacement, codec: options.codec)
-    putOptions.keepsReplaced = options.recordsState
+    putOptions.keepsReplaced = options.recordsState && options.replacement == .replaceCurrent
     putOptions.metadata = mark.metadata
     return putOptions
   }
