@@ -59,7 +59,7 @@ struct ImportContext: Sendable {
   func putOptions(_ mark: FileMark) -> PutOptions {
     var putOptions = PutOptions(
       durability: .relaxed, replacement: options.replacement, codec: options.codec)
-    putOptions.keepsReplaced = options.recordsState
+    putOptions.keepsReplaced = options.recordsState && options.replacement == .replaceCurrent
     putOptions.metadata = mark.metadata
     return putOptions
   }
@@ -130,7 +130,7 @@ struct ImportContext: Sendable {
         }
       }
       let item = try engine.memoryPut.prepare(key, bytes, putOptions(mark), joins: joins)
-      if let same = try source.sameVersion(item.plan.digest, mark, engine, options) {
+      if let same = try source.sameVersion(item.plan.digest, mark, engine, options, presence) {
         return .unchanged(same)
       }
       return .prepared(item, long)

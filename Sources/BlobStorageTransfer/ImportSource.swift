@@ -92,14 +92,35 @@ struct ImportSource: Sendable {
   func unchangedVersion(
     _ engine: Engine, _ context: ImportContext
   ) throws(BlobStorageError) -> BlobVersion? {
+    try versionToCountOn(engine, context.presence) { (version) in
+      guard version.byteCount == status.byteCount, let mark = FileMark(metadata: version.metadata)
+      else { return false }
+      return mark.matches(status) && context.isEnough(mark)
+    }
+  }
+
+  /// The key's current version, if the options say to compare it and it has these bytes and attributes, whatever file
+  /// it came from. If it stays current, another one that is kept for states will do.
+  func sameVersion(
+    _ digest: BlobDigest, _ mark: FileMark, _ engine: Engine, _ options: ImportOptions,
+    _ presence: BlobPresence
+  ) throws(BlobStorageError) -> BlobVersion? {
+    guard options.comparesContent else { return nil }
+    return try versionToCountOn(engine, presence, orKept: options.keepsCurrent) { (version) in
+      version.digest == digest && FileMark(metadata: version.metadata)?.isLike(mark) == true
+    }
+  }
+
+  /// The key's current version, or one that is kept for states, if it matches, is not known to be unreadable, and
+  /// becomes durable with what this process has stored.
+  private func versionToCountOn(
+    _ engine: Engine, _ presence: BlobPresence, orKept: Bool = false, where matches: (VersionRow) -> Bool
+  ) throws(BlobStorageError) -> BlobVersion? {
     do throws(BlobStorageError) {
-      let current = try versionToCountOn(engine) { (version) in
-        guard version.byteCount == status.byteCount, let mark = FileMark(metadata: version.metadata)
-        else { return false }
-        return mark.matches(status) && context.isEnough(mark)
-      }
-      guard let current, try context.presence.isPresent(current.digest) else { return nil }
-      return current
+      guard let version = try stayingVersion(engine, orKept: orKept, where: matches),
+        try presence.isPresent(version.digest)
+      else { return nil }
+      return version
     } catch {
       // An unreadable version is stored again.
       guard error.code == .corrupted else { throw error }
@@ -107,21 +128,8 @@ struct ImportSource: Sendable {
     }
   }
 
-  /// The key's current version, if the options say to compare it and it has these bytes and attributes, whatever file
-  /// it came from. If it stays current, another one that is kept for states will do.
-  func sameVersion(
-    _ digest: BlobDigest, _ mark: FileMark, _ engine: Engine, _ options: ImportOptions
-  ) throws(BlobStorageError) -> BlobVersion? {
-    guard options.comparesContent else { return nil }
-    return try versionToCountOn(engine, orKept: options.keepsCurrent) { (version) in
-      version.digest == digest && FileMark(metadata: version.metadata)?.isLike(mark) == true
-    }
-  }
-
-  /// The key's current version, or one that is kept for states, if it matches and becomes durable with what this
-  /// process has stored.
-  private func versionToCountOn(
-    _ engine: Engine, orKept: Bool = false, where matches: (VersionRow) -> Bool
+  private func stayingVersion(
+    _ engine: Engine, orKept: Bool, where matches: (VersionRow) -> Bool
   ) throws(BlobStorageError) -> BlobVersion? {
     try engine.checkOpen()
     let bytes = try Engine.keyBytes(key)

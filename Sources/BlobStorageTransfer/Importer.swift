@@ -321,7 +321,7 @@ package final class Importer {
       of: source, file.status, readFrom: start, context.extendedAttributes(of: file))
     if options.comparesContent {
       let digest = try file.digest(engine.header.digestAlgorithm)
-      if let same = try source.sameVersion(digest, mark, engine, options) {
+      if let same = try source.sameVersion(digest, mark, engine, options, context.presence) {
         return countUnchanged(source, same)
       }
     }

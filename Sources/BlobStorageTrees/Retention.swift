@@ -159,7 +159,7 @@ struct Retention {
       return ((key, isNeeded ? try transaction.versions(of: name) : []), max(1, name.versionCount))
     }) {
       try CancellationFlag.check()
-      var dropped: [(key: [UInt8], stamps: [Stamp])] = []
+      var dropped: [(key: [UInt8], versions: [StampedVersion])] = []
       // For each page: a hold counts as soon as there is one.
       let held = try engine.holds(on: page.map(\.0))
       for (offset, (whole, versions)) in page.enumerated() {
@@ -186,10 +186,11 @@ struct Retention {
           if isOfKey { throw hold.refusal(of: key) }
           continue
         }
-        add(found, key)
-        dropped.append((whole, found.map(\.stamp)))
+        dropped.append((whole, found))
       }
-      if !isDryRun { try engine.drop(dropped) }
+      for (key, versions) in isDryRun ? dropped : try engine.drop(dropped) {
+        add(versions, Array(key.dropFirst(internalPrefix.count)))
+      }
     }
     add(list.unreadable + (forest?.unreadable ?? []))
   }
@@ -256,24 +257,32 @@ extension BlobStore {
 
 extension Engine {
   /// Drops versions of keys in one commit, relaxed.
-  fileprivate func drop(_ versions: [(key: [UInt8], stamps: [Stamp])]) throws(BlobStorageError) {
-    guard !versions.isEmpty else { return }
-    try folder.withReserve { () throws(BlobStorageError) in
-      _ = try writer.commit(on: versions.map(\.key)) { (commit) throws(BlobStorageError) in
-        for (key, stamps) in versions {
+  ///
+  /// - Returns: those that were there and not held.
+  fileprivate func drop(
+    _ versions: [(key: [UInt8], versions: [StampedVersion])]
+  ) throws(BlobStorageError) -> [(key: [UInt8], versions: [StampedVersion])] {
+    guard !versions.isEmpty else { return [] }
+    return try folder.withReserve { () throws(BlobStorageError) in
+      try writer.commit(on: versions.map(\.key)) { (commit) throws(BlobStorageError) in
+        var dropped: [(key: [UInt8], versions: [StampedVersion])] = []
+        for (key, versions) in versions {
           // A hold may have been made meanwhile.
           guard let name = try commit.transaction.nameRow(key), try commit.hold(on: key) == nil else {
             continue
           }
           // A delete may have made an archived version the current one.
           let current = InternalKey.isInternal(key) ? nil : name.current?.stamp
-          var present: [Stamp] = []
-          for stamp in stamps where stamp != current {
-            if try commit.transaction.versionRow(of: name, stamp) != nil { present.append(stamp) }
+          var present: [StampedVersion] = []
+          for version in versions where version.stamp != current {
+            if try commit.transaction.versionRow(of: name, version.stamp) != nil { present.append(version) }
           }
-          if !present.isEmpty { try commit.drop(present, of: key) }
+          if present.isEmpty { continue }
+          try commit.drop(present.map(\.stamp), of: key)
+          dropped.append((key, present))
         }
-      }
+        return dropped
+      }.result
     }
   }
 }

@@ -283,8 +283,9 @@ struct ImportTrustTests {
   /// What happens to the store, and whether its catalog is made anew afterwards.
   enum Loss: CaseIterable { case lostPack, foundDamage, repaired }
 
-  @Test("no key that is known to be unreadable: it is stored anew", arguments: Loss.allCases)
-  func unreadable(_ loss: Loss) throws {
+  @Test(
+    "no key that is known to be unreadable: it is stored anew", arguments: Loss.allCases, [false, true])
+  func unreadable(_ loss: Loss, comparesContent: Bool) throws {
     var random = SplitMix64(seed: 5)
     let contents: [String: Data] = ["small": random.noise(3_000), "large": random.noise(3_000_000)]
     for (name, data) in contents { try data.write(to: URL(filePath: tree.appending(name).string)) }
@@ -312,7 +313,9 @@ struct ImportTrustTests {
     engine = try place.engine()
     let unreadable = contents.filter { name, data in (try? engine.data(name, nil)) != data }
     #expect(!unreadable.isEmpty)
-    let report = try Importer(engine, ImportOptions(), nil).run([tree.string])
+    var options = ImportOptions()
+    options.comparesContent = comparesContent
+    let report = try Importer(engine, options, nil).run([tree.string])
     #expect(report.newFileCount >= unreadable.count)
     for (name, data) in contents { #expect(try engine.data(name, nil) == data, "\(name)") }
     try engine.close()
