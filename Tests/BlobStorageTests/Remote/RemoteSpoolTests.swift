@@ -109,7 +109,8 @@ struct RemoteSpoolTests {
       }
     }
     let next = try place.engine("one", inline: true, bootIdentity: "second", files: files)
-    #expect(!isOther.load(ordering: .relaxed))
+    let isLeft = isOther.load(ordering: .relaxed)
+    #expect(!isLeft)
     #expect(try next.keys("", after: nil, limit: 10).map(\.key) == ["published"])
     #expect(try keys("two") == ["published"])
     try next.close()
