@@ -411,6 +411,29 @@ struct WriteOrderTests {
     try engine.close()
   }
 
+  @Test("no put counts on a pack whose sync failed when the census was made, even if the next sync succeeds")
+  func censusWithoutSync() throws {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("a", noise(1, 900))]) }
+    try lab.disk.remove("/store/census")
+    try lab.forgetCatalog()
+    let isFirst = Mutex(true)
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.kind == .synchronize, call.detail.contains("/packs/"), isFirst.withLock({ $0.clear() })
+      else { return }
+      throw BlobStorageError(.io, "The sync has failed.")
+    }
+    let engine = try lab.open()
+    lab.disk.beforeMutations(nil)
+    #expect(try engine.put("b", .data(noise(1, 900)), PutOptions()).newByteCount == 900)
+    // The next collection stores the pack again.
+    #expect(try engine.collectGarbage().obstacles == [])
+    #expect(try engine.catalog.packRows().allSatisfy { !$0.row.isPoisoned })
+    let data = try engine.data("a", nil)
+    #expect(data == noise(1, 900))
+    try engine.close()
+  }
+
   @Test("a collection takes a pack's name away for good before the pack's records leave the catalog")
   func retiredBeforeForgotten() throws {
     let lab = try Lab()
