@@ -382,6 +382,26 @@ struct WriteOrderTests {
   }
 
   @Test(
+    "a durable deletion makes durable what another process has deleted before, beside its own",
+    arguments: 0..<3)
+  func deletedBeside(way: Int) throws {
+    let lab = try Lab()
+    let (engine, other) = (try lab.open(), try lab.open())
+    for key in ["k", "l"] { _ = try engine.put(key, .data(noise(1, 300)), PutOptions()) }
+    #expect(try other.delete(["k"], .relaxed) == 1)
+    switch way {
+    case 0: #expect(try engine.delete(["k", "l"], .durable) == 1)
+    case 1: #expect(try engine.delete(prefix: "k", .durable) == 0)
+    default: _ = try engine.change([.delete("k"), .delete("l")], .durable)
+    }
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let data = try engine.data("k", nil)
+      #expect(data == nil)
+    }
+    for engine in [engine, other] { try engine.close() }
+  }
+
+  @Test(
     "a durable deletion that finds nothing to do fails if the sync of what has deleted the key before has failed"
   )
   func deletedWithoutSync() throws {
