@@ -55,7 +55,7 @@ package struct StateFile: Sendable {
 
   /// Whether a power cut that spares what is recorded from now on spares a state, too. Syncs its pack if necessary.
   func canBuild(on record: StateRecord) throws(BlobStorageError) -> Bool {
-    // Packs that are published get there in order.
+    // In a bucket, a sync makes no pack durable.
     guard engine.backend.isDurableOnceSynced else { return true }
     let unsynced = try engine.catalog.read { (transaction) throws(BlobStorageError) -> PackName? in
       guard let place = try transaction.currentVersion(ofKey: record.key)?.row.place,

@@ -382,6 +382,26 @@ struct WriteOrderTests {
   }
 
   @Test(
+    "a durable deletion makes durable what another process has deleted before, beside its own",
+    arguments: 0..<3)
+  func deletedBeside(way: Int) throws {
+    let lab = try Lab()
+    let (engine, other) = (try lab.open(), try lab.open())
+    for key in ["k", "l"] { _ = try engine.put(key, .data(noise(1, 300)), PutOptions()) }
+    #expect(try other.delete(["k"], .relaxed) == 1)
+    switch way {
+    case 0: #expect(try engine.delete(["k", "l"], .durable) == 1)
+    case 1: #expect(try engine.delete(prefix: "k", .durable) == 0)
+    default: _ = try engine.change([.delete("k"), .delete("l")], .durable)
+    }
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let data = try engine.data("k", nil)
+      #expect(data == nil)
+    }
+    for engine in [engine, other] { try engine.close() }
+  }
+
+  @Test(
     "a durable deletion that finds nothing to do fails if the sync of what has deleted the key before has failed"
   )
   func deletedWithoutSync() throws {
@@ -408,6 +428,38 @@ struct WriteOrderTests {
       let data = try engine.data("k", nil)
       #expect(data == nil)
     }
+    try engine.close()
+  }
+
+  @Test(
+    "no put or clean catalog counts on a pack whose sync failed when the census was made",
+    arguments: [false, true])
+  func censusWithoutSync(collects: Bool) throws {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("a", noise(1, 900))]) }
+    try lab.disk.remove("/store/census")
+    try lab.forgetCatalog()
+    let isFirst = Mutex(true)
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.kind == .synchronize, call.detail.contains("/packs/"), isFirst.withLock({ $0.clear() })
+      else { return }
+      throw BlobStorageError(.io, "The sync has failed.")
+    }
+    let engine = try lab.open()
+    lab.disk.beforeMutations(nil)
+    #expect(try engine.put("b", .data(noise(1, 900)), PutOptions()).newByteCount == 900)
+    guard collects else {
+      // After a power cut the catalog has to be made anew.
+      try engine.close()
+      let state = try String(contentsOfFile: lab.catalog.path.appending("state").string, encoding: .utf8)
+      #expect(!state.contains("clean"))
+      return
+    }
+    // The next collection stores the pack again.
+    #expect(try engine.collectGarbage().obstacles == [])
+    #expect(try engine.catalog.packRows().allSatisfy { !$0.row.isPoisoned })
+    let data = try engine.data("a", nil)
+    #expect(data == noise(1, 900))
     try engine.close()
   }
 

@@ -317,7 +317,10 @@ extension Catalog {
       if let compact = compacted(last.database) {
         generation = compact
       } else {
-        try last.database.synchronize()
+        do throws(BlobStorageError) { try last.database.synchronize() } catch {
+          // A full thin volume drops pages, too, which a write that finds no room does not.
+          throw BlobStorageError(.io, error.message, path: error.path, errno: error.errno)
+        }
       }
       let file = try files.open(databaseFile(generation), .read)
       defer { file.close() }

@@ -133,7 +133,7 @@ extension CatalogBuilder {
     // Listed after the catalog and the census were read, so that a pack begun meanwhile does not count as lost.
     let names = try backend.packNames()
     do throws(BlobStorageError) {
-      try complete(census, live: Set(names.live), rows)
+      try complete(census, live: Set(names.live), rows, catalog)
     } catch {
       // A later opening completes it.
       if !error.isRefusal {
@@ -180,17 +180,23 @@ extension CatalogBuilder {
   }
 
   private func complete(
-    _ census: Census, live: Set<PackName>, _ rows: [PackRow]
+    _ census: Census, live: Set<PackName>, _ rows: [PackRow], _ catalog: Catalog
   ) throws(BlobStorageError) {
     var events: [Census.Event] = []
     let isNew = census.store == nil
     if isNew { events.append(.store(store.encoded())) }
     for row in rows where row.isSealed && !row.isDamaged && !row.isLost && row.state != .retired {
-      guard live.contains(row.name), census.pack(row.name)?.recordsEnd == nil else { continue }
+      guard live.contains(row.name), census.pack(row.name)?.recordsEnd == nil, !row.isPoisoned else {
+        continue
+      }
       // A pack that a killed writer sealed is perhaps not on the medium.
       if row.durableByteCount == 0, let pack = try backend.openPack(row.name) {
         defer { pack.close() }
-        try pack.synchronize()
+        do throws(BlobStorageError) { try pack.synchronize() } catch {
+          // A second sync would succeed, even if this one lost data. No writer may share the pack's records (H1).
+          try catalog.write { (transaction) throws(BlobStorageError) in try transaction.poison(row.name) }
+          throw error
+        }
       }
       events.append(.sealed(row.name, recordsEnd: row.appliedByteCount))
     }

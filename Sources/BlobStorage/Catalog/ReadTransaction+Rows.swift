@@ -104,10 +104,12 @@ extension ReadTransaction {
 
   /// Whether a power cut cannot lose any record that the catalog has applied.
   ///
-  /// - Parameter forcesSealed: whether all sealed packs are on the medium. False for a store that publishes its packs.
+  /// - Parameter forcesSealed: whether sealed packs are on the medium, unless their sync failed. False for a store that
+  ///   publishes its packs.
   func countsOnMediumOnly(forcesSealed: Bool) throws(BlobStorageError) -> Bool {
     try packRows().allSatisfy {
-      forcesSealed && $0.row.isSealed || $0.row.appliedByteCount <= $0.row.durableByteCount
+      forcesSealed && $0.row.isSealed && !$0.row.isPoisoned
+        || $0.row.appliedByteCount <= $0.row.durableByteCount
     }
   }
 

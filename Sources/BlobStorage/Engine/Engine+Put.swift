@@ -126,13 +126,15 @@ extension Engine {
       case .delete(_, let condition): deleted.append((key, condition))
       }
     }
+    var isAnyGone = false
     func commitOnce() throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
       try memoryPut.commit(items, promising: durability, on: deleted.map(\.key)) {
         (commit) throws(BlobStorageError) in
+        isAnyGone = false
         for (key, condition) in deleted {
           try commit.transaction.check(condition, on: key)
           try commit.checkHold(on: key)
-          _ = try commit.dropVersions(of: key, keeping: 0)
+          if try commit.dropVersions(of: key, keeping: 0) == nil { isAnyGone = true }
         }
       }
     }
@@ -141,6 +143,8 @@ extension Engine {
       try items.isEmpty
       ? folder.withReserve { () throws(BlobStorageError) in try commitOnce() } : commitOnce()
     try makeDurable(durability, watermark)
+    // Another change may have dropped it without making that durable.
+    if isAnyGone, durability == .durable { try sharing.synchronizeFound(writer, exceptFailed: []) }
     var results = stored.makeIterator()
     return changes.map { change in
       if case .put = change { results.next() } else { nil }

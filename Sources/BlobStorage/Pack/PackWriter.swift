@@ -218,7 +218,12 @@ package final class PackWriter {
       try file.truncate(to: writtenByteCount)
       filledByteCount = 0
     }
-    try file.reserve(byteCount: byteCount)
+    do throws(BlobStorageError) { try file.reserve(byteCount: byteCount) } catch {
+      // A file system without room for all may have reserved a part, which the disk lacks from then on.
+      reservedByteCount = 0
+      do throws(BlobStorageError) { try file.truncate(to: writtenByteCount) } catch {}
+      throw error
+    }
     reservedByteCount = byteCount
   }
 

@@ -24,10 +24,12 @@ struct FooterCopies: Sendable {
 
   private func path(_ name: PackName) -> FilePath { folder.entry("\(name).footer") }
 
-  /// Opens the copy of a pack's footer. Returns nil, and deletes the copy, if it is not whole.
+  /// Opens the copy of a pack's footer. Returns nil, and deletes the copy, if it is not whole or the medium cannot read
+  /// it.
   func open(_ name: PackName) throws(BlobStorageError) -> FooterCopy? {
-    guard let file = try files.openIfThere(path(name), .read) else { return nil }
-    if let copy = try checked(file) { return copy }
+    guard let found = try files.openIfThere(path(name), .read) else { return nil }
+    let file = PackFile(found)
+    if let copy = try unlessCorrupted(try checked(file)) ?? nil { return copy }
     file.close()
     forget(name)
     return nil

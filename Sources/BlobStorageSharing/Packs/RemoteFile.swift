@@ -48,8 +48,12 @@ package final class RemoteFile: File {
     let count = Int(min(Int64(buffer.count), max(byteCount - offset, 0)))
     guard count > 0 else { return 0 }
     let target = UnsafeMutableRawBufferPointer(rebasing: buffer[..<count])
-    if let footer, try footer.read(into: target, at: offset) { return count }
-    if let whole, try whole.read(into: target, at: offset) == count { return count }
+    do throws(BlobStorageError) {
+      if let footer, try footer.read(into: target, at: offset) { return count }
+      if let whole, try whole.read(into: target, at: offset) == count { return count }
+    } catch {
+      // What this machine's medium cannot read is fetched.
+    }
     let ahead = state.withLock { state in
       // Allow a step back, because several threads read neighbouring ranges.
       let isNext =

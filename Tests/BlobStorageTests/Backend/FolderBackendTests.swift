@@ -191,6 +191,16 @@ struct FolderBackendTests {
     #expect(last == [Self.names[2].fileName])
   }
 
+  @Test("can be retired twice, because a transaction that finds no room runs again")
+  func retiredTwice() throws {
+    try makePacks(2)
+    for _ in 0..<2 { try backend.retirePacks([Self.names[0]]) }
+    let left = try backend.packNames()
+    #expect(left.live == [Self.names[1]] && left.retired == [Self.names[0]])
+    let missing = failure { try backend.retirePacks([Self.names[2]]) }
+    #expect(missing?.errno == Errno.noSuchFileOrDirectory.rawValue)
+  }
+
   @Test("are opened also when they are retired; that one is missing is no other trouble")
   func opened() throws {
     try makePacks(2)

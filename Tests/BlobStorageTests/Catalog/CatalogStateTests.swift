@@ -107,6 +107,25 @@ struct CatalogStateTests {
   }
 
   @Test(
+    "is gone if the database cannot be synced, whatever the reason", arguments: [Errno.ioError, .noSpace])
+  func unsynced(errno: Errno) throws {
+    let place = try StorePlace()
+    var environment = Engine.Environment()
+    environment.catalogFiles = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "synchronize", path.lastComponent?.string == "data.mdb" else { return }
+      throw .systemCall("sync", path: path, errno: errno.rawValue)
+    }
+    let engine = try place.engine(environment)
+    _ = try engine.put("a", [1])
+    try engine.close()
+    let state = place.catalogFolder.appending(path: "state").path
+    #expect(!FileManager.default.fileExists(atPath: state))
+    let next = try place.engine()
+    #expect(try next.data("a", nil) == Data([1]))
+    try next.close()
+  }
+
+  @Test(
     "is not clean while a byte of an open pack is known that may not be on the medium", arguments: [0, 1])
   func openPack(missingByteCount: Int64) throws {
     let place = try CatalogPlace()

@@ -63,6 +63,18 @@ struct PackWriterTests {
     #expect(disk.mutationCount == mutationCount)
   }
 
+  /// Some file systems keep what they have reserved before they found no room.
+  @Test("gives back what a reservation without room has taken")
+  func noRoomToReserve() throws {
+    let writer = try PackWriter(header: Self.header, backend: backend, codecs: codecs)
+    try writer.reserve(byteCount: 4_096)
+    disk.plan(Fault(.allocate, errno: .noSpace))
+    #expect(failure { try writer.reserve(byteCount: 1 << 20) }?.code == .noSpace)
+    #expect(disk.calls.last?.kind == .truncate)
+    #expect(writer.reservedByteCount == 0)
+    #expect(try disk.status(of: Self.path)?.byteCount == writer.writtenByteCount)
+  }
+
   @Test("goes on where there is no room for zeros ahead, and what landed of them goes with the seal")
   func noRoomAhead() throws {
     let writer = try PackWriter(header: Self.header, backend: backend, codecs: codecs)

@@ -133,6 +133,33 @@ struct RemoteDamageTests {
     #expect(try file.read(byteCount: byteCount, at: 0) == lab.place.objects.objects[lab.packs[0]])
   }
 
+  @Test(
+    "is not what the medium cannot read of a machine's own packs: they are read where they were published",
+    arguments: [false, true])
+  func unreadableCopy(isOpen: Bool) throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let name = try #require(SharedNames.packName(lab.packs[0]))
+    let disk = SimulatedDisk()
+    let files = disk.process()
+    for folder in ["state", "state/packs", "state/footers", "state/incoming", "state/ranges"] {
+      try files.createDirectory(FilePath("/\(folder)"))
+    }
+    let backend = RemoteBackend(
+      objects: lab.place.objects, storeID: try lab.place.storeID, folder: "/state",
+      asideFolder: "/state/aside",
+      files: files, cacheByteLimit: 1 << 30)
+    let bytes = try #require(lab.place.objects.objects[lab.packs[0]])
+    try files.write(bytes, to: FilePath("/state/packs/\(name.fileName)"))
+    try backend.settle(name)
+    try backend.openPack(name)?.close()
+    let open = isOpen ? try backend.openPack(name) : nil
+    disk.plan(Fault(.read, errno: .ioError, isPermanent: true))
+    let file = try #require(try open ?? backend.openPack(name))
+    defer { file.close() }
+    #expect(try file.read(byteCount: bytes.count, at: 0) == bytes)
+  }
+
   @Test("is not what another machine removes while it is verified")
   func removedMeanwhile() throws {
     var random = SplitMix64.announced()
