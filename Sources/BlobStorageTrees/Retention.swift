@@ -259,6 +259,10 @@ extension Engine {
   fileprivate func drop(_ versions: [(key: [UInt8], stamps: [Stamp])]) throws(BlobStorageError) {
     guard !versions.isEmpty else { return }
     try folder.withReserve { () throws(BlobStorageError) in
+      try writer.secureStaying(of: versions.map(\.key)) { (index, name, view) throws(BlobStorageError) in
+        let dropped = Set(versions[index].stamps)
+        return try view.versions(of: name).filter { !dropped.contains($0.stamp) }.map(\.row.place)
+      }
       _ = try writer.commit(on: versions.map(\.key)) { (commit) throws(BlobStorageError) in
         for (key, stamps) in versions {
           // A hold may have been made meanwhile.
