@@ -264,7 +264,11 @@ extension Engine {
   ) throws(BlobStorageError) -> [(key: [UInt8], versions: [StampedVersion])] {
     guard !versions.isEmpty else { return [] }
     return try folder.withReserve { () throws(BlobStorageError) in
-      try writer.commit(on: versions.map(\.key)) { (commit) throws(BlobStorageError) in
+      try writer.secureStaying(of: versions.map(\.key)) { (index, name, view) throws(BlobStorageError) in
+        let dropped = Set(versions[index].versions.map(\.stamp))
+        return try view.versions(of: name).filter { !dropped.contains($0.stamp) }.map(\.row.place)
+      }
+      return try writer.commit(on: versions.map(\.key)) { (commit) throws(BlobStorageError) in
         var dropped: [(key: [UInt8], versions: [StampedVersion])] = []
         for (key, versions) in versions {
           // A hold may have been made meanwhile.

@@ -342,6 +342,12 @@ extension Engine {
     let kept = count.map { $0 == Int.max ? $0 : $0 + 1 } ?? 0
     // A caller that drops wants to free space, so dropping must not need space.
     return try folder.withReserve { () throws(BlobStorageError) in
+      if kept > 0 {
+        try writer.secureStaying(of: keys) { (_, name, view) throws(BlobStorageError) in
+          guard name.versionCount > kept else { return [] }
+          return try view.versions(of: name).prefix(kept).map(\.row.place)
+        }
+      }
       let ((result, isAnyGone), watermark) = try writer.commit(on: keys) {
         (commit) throws(BlobStorageError) -> (RetentionResult, Bool) in
         var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)

@@ -191,17 +191,41 @@ extension WriterSession {
   private static let syncCountMax = 8
 
   private func secureReplaced(_ keys: [[UInt8]]) throws(BlobStorageError) {
+    _ = try secure(keys) { (_, name, _) in name.current.map { [$0.row.place] } ?? [] }
+  }
+
+  /// Syncs the packs of versions that stay while others of their keys are dropped. Otherwise a power cut could take the
+  /// version that stays, and leave the drop of the version before it.
+  ///
+  /// - Parameter places: where the versions of a key lie that stay. The key has an index in `keys`.
+  /// - Throws: `busy` if the sync of such a pack has failed.
+  package func secureStaying(
+    of keys: [[UInt8]],
+    _ places: (_ index: Int, NameRow, ReadTransaction) throws(BlobStorageError) -> [Place]
+  ) throws(BlobStorageError) {
+    // In a bucket, versions that are not published do not count.
+    guard backend.isDurableOnceSynced, let lost = try secure(keys, places) else { return }
+    throw BlobStorageError(
+      .busy, "A sync of pack \(lost) has failed: close the store wherever it is open, and try again.",
+      pack: lost.description)
+  }
+
+  /// - Returns: a pack whose sync has failed.
+  private func secure(
+    _ keys: [[UInt8]],
+    _ places: (_ index: Int, NameRow, ReadTransaction) throws(BlobStorageError) -> [Place]
+  ) throws(BlobStorageError) -> PackName? {
     let unsynced = try catalog.read { (view) throws(BlobStorageError) -> Set<PackName> in
       var names: Set<PackName> = []
-      for key in keys {
-        guard let place = try view.nameRow(key)?.current?.row.place, try !canRefer(to: place, view),
-          let pack = try view.packRow(place.pack)
-        else { continue }
-        names.insert(pack.name)
+      for (index, key) in keys.enumerated() {
+        guard let name = try view.nameRow(key) else { continue }
+        for place in try places(index, name, view) where try !canRefer(to: place, view) {
+          if let pack = try view.packRow(place.pack) { names.insert(pack.name) }
+        }
       }
       return names
     }
-    if !unsynced.isEmpty { _ = try publisher.secure(unsynced, of: self) }
+    return unsynced.isEmpty ? nil : try publisher.secure(unsynced, of: self)
   }
 }
 
@@ -308,7 +332,7 @@ extension WriterSession.Commit {
   /// replaced.
   ///
   /// Versions that another process has not published, and never may, are neither counted nor dropped, unless none is
-  /// kept.
+  /// kept. In a folder, these are versions that a power cut may take.
   ///
   /// - Returns: how many; nil when the key has none.
   mutating func dropVersions(of key: [UInt8], keeping count: Int) throws(BlobStorageError) -> Int? {
@@ -330,10 +354,13 @@ extension WriterSession.Commit {
     return dropped.count
   }
 
-  /// Whether a version is published, or will be before what this commit writes. In a folder each counts.
+  /// Whether a version is published, or will be before what this commit writes. In a folder: whether it is on the medium
+  /// if this commit is.
   private func willStay(_ place: Place) throws(BlobStorageError) -> Bool {
-    if session.backend.isDurableOnceSynced { return true }
-    guard let row = try transaction.packRow(place.pack) else { return false }
+    let isInFolder = session.backend.isDurableOnceSynced
+    // Without a row, the pack was removed, and another has a copy.
+    guard let row = try transaction.packRow(place.pack) else { return isInFolder }
+    if isInFolder { return try canRefer(to: place) }
     return session.publisher.precedes(row.name, session) || row.durableByteCount > place.offset && !row.isLost
   }
 }
