@@ -168,10 +168,12 @@ extension SharedStore {
       backend.adopt(collections)
       try acknowledgeCondemnation(engine)
     }
-    if try own.catalog.packRows().contains(where: \.row.isDamaged) {
-      // Before losses end the collection: what was damaged when it was read may be whole again.
+    // Before losses end the collection: what was damaged when it was read may be whole again.
+    for (_, row) in try own.catalog.packRows() where row.isDamaged {
+      guard try store.canBeRead(row.name) else { continue }
       try own.catalog.rebuild(because: nil)
       try own.extend()
+      break
     }
     let removed = store.backend.collections.removed
     do throws(BlobStorageError) { return try own.collectGarbage(options, progress, by: removal) } catch {
@@ -181,6 +183,22 @@ extension SharedStore {
       if store.backend.collections.removed != removed { throw Collector.another }
       throw BlobStorageError(
         .corrupted, "\(error.message) No collection has removed it: run verify.", pack: error.pack)
+    }
+  }
+
+  /// Whether footer and records of a published pack can all be read anew.
+  private func canBeRead(_ name: PackName) throws(BlobStorageError) -> Bool {
+    backend.forgetEnds(name)
+    do throws(BlobStorageError) {
+      guard let file = try backend.openPack(name) else { return false }
+      defer { file.close() }
+      let scanner = try PackScanner(
+        file: file, name: name, codecs: parts.setting.codecs, store: parts.setting.header)
+      let outcome = try scanner.scan { _ in }
+      return outcome.gaps.isEmpty && !outcome.lacksTrailer
+    } catch {
+      guard backend.isDamage(error) || error.code == .packGone else { throw error }
+      return false
     }
   }
 
