@@ -47,6 +47,7 @@ extension SharedStore {
     try checkCollects(engine)
     let known = try Set(catalogExtension.run(isFull: true).missing).union(replaced)
     try withCollector(engine) { (own, store) throws(BlobStorageError) in
+      try store.repeatEntry(of: own)
       let log = try store.log(of: own)
       for _ in 0..<Self.attemptCountMax {
         // List the gaps again, because a pack may have returned.
@@ -116,7 +117,17 @@ extension SharedStore {
     ) { (bytes) throws(BlobStorageError) in try file?.keep(bytes) }
   }
 
-  func entryFile(of collector: Engine) -> LogFile {
+  /// Without conditional puts, puts the saved entry again if the log lacks it: its put may still take effect.
+  func repeatEntry(of collector: Engine) throws(BlobStorageError) {
+    guard try remote.maintainer() != nil, let kept = try entryFile(of: collector).read(),
+      kept.state.number > backend.collections.number
+    else { return }
+    _ = try backend.objects.put(
+      SharedNames.collection(kept.state.number), .bytes(kept.bytes), ifAbsent: true)
+    try collector.extend()
+  }
+
+  private func entryFile(of collector: Engine) -> LogFile {
     LogFile(.collection, in: collector.folder.path, collector.folder.files, storeID: backend.storeID)
   }
 
