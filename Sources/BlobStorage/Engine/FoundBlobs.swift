@@ -75,7 +75,7 @@ struct FoundBlobs {
   }
 
   /// Whether the view has packs on which nothing new may rely.
-  private static func isCollecting(
+  static func isCollecting(
     _ view: ReadTransaction, _ backend: any Backend
   ) throws(BlobStorageError) -> Bool {
     if try backend.countsOnAll(settledLog: view.meta(.settledLog)) { return false }
@@ -84,7 +84,7 @@ struct FoundBlobs {
   }
 
   /// Whether no collector is about to remove what a blob needs.
-  private static func stays(
+  static func stays(
     _ blob: BlobDigest, _ chunks: [BlobDigest], _ view: ReadTransaction, _ backend: any Backend
   ) throws(BlobStorageError) -> Bool {
     var packs: Set<UInt32> = []

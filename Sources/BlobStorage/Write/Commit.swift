@@ -19,6 +19,8 @@ extension WriterSession {
     private var listedByteCount = 0
     /// Holds on keys; nil until they are needed.
     private var holds: [KeyHold]?
+    /// Whether packs are condemned; nil until that is needed.
+    private var isCollecting: Bool?
 
     init(transaction: ReadTransaction, session: WriterSession, attempt: UInt64) {
       self.transaction = transaction
@@ -291,14 +293,15 @@ extension WriterSession.Commit {
   /// Adds an internal key for a version that is about to be replaced. gc reads internal keys after all others, so it
   /// sees the version under one of the two keys.
   ///
-  /// - Returns: false if the key is too long, or if a power cut may destroy the version. The caller then archives it.
+  /// - Returns: false if the key is too long, or if a power cut or a collector may destroy the version. The caller then
+  ///   archives it.
   private mutating func keepReplaced(_ stamp: Stamp, of key: [UInt8]) throws(BlobStorageError) -> Bool {
     guard let name = try transaction.nameRow(key), let row = try transaction.versionRow(of: name, stamp),
       !row.digest.isUnknown
     else { return true }
     let internalKey = InternalKey.Purpose.replaced.key(key)
     guard internalKey.count <= BlobLimits.maximumKeyByteCount else { return false }
-    guard try stays(replaced: row.place) else { return false }
+    guard try stays(replaced: row.place), try isSpared(row) else { return false }
     try append(
       .ref(
         RefRecord(
@@ -326,6 +329,20 @@ extension WriterSession.Commit {
       session.backend.isCountedOn(pack.name)
     else { return false }
     return try stays(at: place, isChecked: false)
+  }
+
+  /// Whether no collector of a bucket is about to remove what a version needs. Another machine may have dropped the
+  /// version, and the collector does not see a new ref before it is published (H2).
+  private mutating func isSpared(_ row: VersionRow) throws(BlobStorageError) -> Bool {
+    let backend = session.backend
+    if backend.isDurableOnceSynced || row.byteCount == 0 { return true }
+    let isCollecting =
+      if let known = self.isCollecting { known } else { try FoundBlobs.isCollecting(transaction, backend) }
+    self.isCollecting = isCollecting
+    if !isCollecting { return true }
+    // A manifest is not read inside a commit.
+    guard try transaction.chunkRow(row.digest) != nil else { return false }
+    return try FoundBlobs.stays(row.digest, [row.digest], transaction, backend)
   }
 
   /// Drops all versions of a key but the youngest `count`. If none is left, also drops those that imports have

@@ -20,13 +20,7 @@ struct SharedRemoval: PackRemoval {
       try engine.catalog.rebuild(because: nil)
       try engine.extend()
     }
-    if try store.remote.maintainer() != nil, let kept = try store.entryFile(of: engine).read(),
-      kept.state.number > backend.collections.number
-    {
-      _ = try backend.objects.put(
-        SharedNames.collection(kept.state.number), .bytes(kept.bytes), ifAbsent: true)
-      try engine.extend()
-    }
+    try store.repeatEntry(of: engine)
     guard try backend.log.holds(backend.collections) else { throw store.otherLog }
     // Removed names are never used again.
     for name in backend.lastListing?.leftovers ?? [] { try backend.objects.delete(SharedNames.pack(name)) }

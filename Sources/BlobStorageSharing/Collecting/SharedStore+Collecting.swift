@@ -47,6 +47,7 @@ extension SharedStore {
     try checkCollects(engine)
     let known = try Set(catalogExtension.run(isFull: true).missing).union(replaced)
     try withCollector(engine) { (own, store) throws(BlobStorageError) in
+      try store.repeatEntry(of: own)
       let log = try store.log(of: own)
       for _ in 0..<Self.attemptCountMax {
         // List the gaps again, because a pack may have returned.
@@ -116,7 +117,17 @@ extension SharedStore {
     ) { (bytes) throws(BlobStorageError) in try file?.keep(bytes) }
   }
 
-  func entryFile(of collector: Engine) -> LogFile {
+  /// Without conditional puts, puts the saved entry again if the log lacks it: its put may still take effect.
+  func repeatEntry(of collector: Engine) throws(BlobStorageError) {
+    guard try remote.maintainer() != nil, let kept = try entryFile(of: collector).read(),
+      kept.state.number > backend.collections.number
+    else { return }
+    _ = try backend.objects.put(
+      SharedNames.collection(kept.state.number), .bytes(kept.bytes), ifAbsent: true)
+    try collector.extend()
+  }
+
+  private func entryFile(of collector: Engine) -> LogFile {
     LogFile(.collection, in: collector.folder.path, collector.folder.files, storeID: backend.storeID)
   }
 
@@ -168,10 +179,12 @@ extension SharedStore {
       backend.adopt(collections)
       try acknowledgeCondemnation(engine)
     }
-    if try own.catalog.packRows().contains(where: \.row.isDamaged) {
-      // Before losses end the collection: what was damaged when it was read may be whole again.
+    // Before losses end the collection: what was damaged when it was read may be whole again.
+    for (_, row) in try own.catalog.packRows() where row.isDamaged {
+      guard try store.canBeRead(row.name) else { continue }
       try own.catalog.rebuild(because: nil)
       try own.extend()
+      break
     }
     let removed = store.backend.collections.removed
     do throws(BlobStorageError) { return try own.collectGarbage(options, progress, by: removal) } catch {
@@ -181,6 +194,22 @@ extension SharedStore {
       if store.backend.collections.removed != removed { throw Collector.another }
       throw BlobStorageError(
         .corrupted, "\(error.message) No collection has removed it: run verify.", pack: error.pack)
+    }
+  }
+
+  /// Whether footer and records of a published pack can all be read anew.
+  private func canBeRead(_ name: PackName) throws(BlobStorageError) -> Bool {
+    backend.forgetEnds(name)
+    do throws(BlobStorageError) {
+      guard let file = try backend.openPack(name) else { return false }
+      defer { file.close() }
+      let scanner = try PackScanner(
+        file: file, name: name, codecs: parts.setting.codecs, store: parts.setting.header)
+      let outcome = try scanner.scan { _ in }
+      return outcome.gaps.isEmpty && !outcome.lacksTrailer
+    } catch {
+      guard backend.isDamage(error) || error.code == .packGone else { throw error }
+      return false
     }
   }
 

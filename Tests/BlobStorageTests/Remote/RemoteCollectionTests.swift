@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageSharing
 import BlobStorageTestSupport
+import BlobStorageTransfer
 import Foundation
 import Synchronization
 import SystemPackage
@@ -45,6 +46,47 @@ struct RemoteCollectionTests {
     expected["before"] = contents[1]
     expected["after"] = contents[2]
     return ([one, two], expected, report)
+  }
+
+  /// Fails if an import keeps a version whose chunk lies in a condemned pack, because its own ref lies in another.
+  @Test("leaves nothing missing when an import replaces a version that another machine drops meanwhile")
+  func besideImport() throws {
+    var random = SplitMix64.announced()
+    let shared = Data(random.bytes(20_000))
+    let folder = machines.temporary.path.appending("tree").string
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    try shared.write(to: URL(filePath: "\(folder)/file"))
+    try Data(random.bytes(200_000)).write(to: URL(filePath: "\(folder)/other"))
+    let one = try machines.engine("one")
+    // The file's chunk lies in a pack with garbage, and its version in another.
+    let items = [PutItem(key: "x", data: shared), PutItem(key: "y", data: Data(random.bytes(20_000)))]
+    _ = try one.put(items, PutOptions())
+    _ = try Importer(one, ImportOptions(), nil).run([folder])
+    let file = try #require(try one.keys("", after: nil, limit: 9).map(\.key).first { $0.hasSuffix("file") })
+    _ = try one.delete(["y"], .durable)
+    let late = try machines.engine("late")
+    _ = try late.put("z", random.bytes(10), PutOptions())
+    let two = try machines.engine("two")
+    let once = Once()
+    let report = try two.collectGarbage(GarbageCollectionOptions(timeout: .seconds(0))) { progress in
+      guard progress.phase == "waiting" else { return }
+      once.run {
+        for engine in [one, late] {
+          try engine.extend()
+          try engine.acknowledgeCondemnation()
+        }
+        _ = try one.delete(["x", file], .durable)
+      }
+    }
+    #expect(once.isDone && report.deletedPackCount > 0)
+    // It has not seen the deletion.
+    try Data("changed".utf8).write(to: URL(filePath: "\(folder)/file"))
+    #expect(try Importer(late, ImportOptions(), nil).run([folder]).newFileCount == 1)
+    for engine in [one, late, two] { try engine.close() }
+    let last = try machines.engine("last")
+    #expect(try last.verify().damaged.isEmpty)
+    #expect(try last.data(file, nil) == Data("changed".utf8))
+    try last.close()
   }
 
   @Test("removes what no version needs, beside a machine that puts the same again")

@@ -104,6 +104,32 @@ struct RemoteMaintainerTests {
     try machines.check(["another": another], "afterwards")
   }
 
+  @Test("puts that entry again before it accepts a loss, too")
+  func sameEntryBeforeLoss() throws {
+    var random = SplitMix64.announced()
+    let one = try machines.engine("one")
+    for key in ["gone", "lost"] { _ = try one.put(key, random.bytes(10_000), PutOptions()) }
+    let packs = machines.names("packs/")
+    _ = try one.delete(["gone"], .durable)
+    try one.close()
+    let client = machines.store.client { (call) throws(BlobStorageError) in
+      if call.kind == .put, call.name.hasPrefix("collections/") { throw BlobStorageError.simulatedStop }
+    }
+    #expect(throws: BlobStorageError.self) {
+      try machines.engine("one", client).collectGarbage(SharedMachines.everything)
+    }
+    machines.store.set(packs[1], nil)
+    let next = try machines.engine("one")
+    _ = try next.repair(acceptsLosses: true)
+    let first = try #require(machines.store.peek("collections/00000001"))
+    let storeID = next.header.storeID
+    let entry = try Collections(first, .collection, number: 1, storeID: storeID, name: "the first entry")
+    #expect(!entry.condemned.isEmpty)
+    let last = try CollectionLog(machines.store, storeID: storeID).read(after: Collections())
+    #expect(last.removed.contains(try #require(SharedNames.packName(packs[1]))))
+    try next.close()
+  }
+
   @Test("is known by its folder also after a power cut")
   func powerCut() throws {
     let disk = SimulatedDisk()
