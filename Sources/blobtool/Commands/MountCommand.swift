@@ -21,6 +21,8 @@ struct MountCommand: StoreCommand {
 
   @OptionGroup var shared: SharedOptions
 
+  var isReading: Bool { true }
+
   func validate() throws {
     guard !folder.isEmpty else { throw ValidationError("the folder's name is empty") }
   }
