@@ -37,7 +37,9 @@ struct Retention {
     // state.
     let lock = isOfKey && isDryRun ? nil : try StatesLock.exclusive(engine.folder)
     defer { withExtendedLifetime(lock) {} }
-    let isAlone = isOfKey && isDryRun || lock != nil
+    // Nor may versions go while something is lost: it may be a state that has them, and comes back with its pack.
+    let isLossless = try engine.losses().isEmpty
+    let isAlone = (isOfKey && isDryRun || lock != nil) && isLossless
     if !isOfKey { try dropStates(unreadable, isAlone: isAlone) }
     let list = try StateList(engine)
     if isAlone {
@@ -238,7 +240,7 @@ extension BlobStore {
   ///
   /// - Parameter scope: for a key, drops its archived versions. Otherwise drops states whose prefixes begin with the
   ///   scope's, replaced versions that no state has any more, and archived versions.
-  ///   While an import is under way, or a copy into the store, drops only states.
+  ///   While an import is under way, or a copy into the store, or while something is lost, drops only states.
   /// - Throws: `invalidArgument` for a policy without rules or with a negative number, and for the empty prefix; `held`
   ///   for a key that is held.
   /// - Durability: durable on return. An interrupted run has dropped a part; the next one continues.

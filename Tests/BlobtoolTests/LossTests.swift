@@ -5,7 +5,7 @@ import Testing
 @Suite struct LossTests {
   private static let readers = [
     ["get", "a"], ["list"], ["versions", "a"], ["info", "a"], ["why", "a"], ["stats"], ["report"],
-    ["export", "out", "--overwrite"],
+    ["export", "out", "--overwrite"], ["restore", "b", "--at", "2999-01-01"],
   ]
 
   /// Three packs: an old version, the newest, another key.

@@ -271,6 +271,22 @@ struct MountTests {
     #expect(errors.split(separator: "\n").count <= 4, "\(errors)")
   }
 
+  @Test("that has lost a pack warns at once, and ends with 4 when it is unmounted")
+  func lost() async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["put", "a"], input: Data("version one".utf8))
+    try await workshop.expect(0, ["put", "a"], input: Data("version two".utf8))
+    _ = try await workshop.shell("rm $(grep -l 'version two' store/packs/*.pack); rm -r store/catalog")
+    let mounted = try await MountedStore(workshop)
+    // An older version has come back.
+    let outcome = try await workshop.shell("cat m/current/a && umount m")
+    try #require(outcome.status == 0, "\(outcome.errors)")
+    #expect(outcome.text == "version one")
+    let ended = try await mounted.running.outcome()
+    #expect(ended.status == 4)
+    #expect(ended.errors.contains("blobtool repair --accept-loss"))
+  }
+
   @Test(
     "ends with a signal, even while files are open",
     arguments: [(SIGINT, 130), (SIGTERM, 143)] as [(Int32, Int32)])

@@ -484,6 +484,26 @@ struct LostPackTests {
     }
   }
 
+  @Test("The census of another store is set aside and made anew", arguments: [true, false])
+  func foreignCensus(hasStoreFile: Bool) throws {
+    let lab = try Self.store()
+    let foreign = try DamageTests.bytes(Lab(seed: 77), Self.census)
+    try DamageTests.change(lab, Self.census) { $0 = foreign }
+    let error = #expect(throws: BlobStorageError.self) { try lab.open() }
+    #expect(error?.code == .corrupted)
+    if !hasStoreFile { try lab.disk.remove(FilePath("\(Lab.storePath)/store")) }
+    let isRestored = try Engine.restoreHeader(
+      at: Lab.storePath, environment: lab.environment(lab.disk.process()))
+    #expect(isRestored == !hasStoreFile)
+    #expect(try DamageTests.bytes(lab, FilePath("\(Lab.storePath)/set-aside/census")) == foreign)
+    try lab.session { (engine) throws in
+      #expect(try engine.data("a", nil) == noise(4, 400))
+      #expect(try engine.losses().isEmpty)
+    }
+    let count = try Self.names(lab).count
+    #expect(try Census(bytes: DamageTests.bytes(lab, Self.census)).packs.count == count)
+  }
+
   @Test("A look for the file store goes on when a collection removes a pack meanwhile")
   func collectedMeanwhile() throws {
     let lab = try Self.store()

@@ -241,7 +241,8 @@ extension StoreFolder {
 /// Restoring the file `store`.
 extension StoreFolder {
   /// Restores the file `store` if it is missing, damaged, or another store's. Uses its copy in the census, or else the
-  /// headers of all packs, with `defaults` for the rest. Moves the old file to `set-aside`.
+  /// headers of all packs, with `defaults` for the rest. Moves the old file to `set-aside`, and the census of a store
+  /// that the packs do not belong to.
   ///
   /// - Returns: whether it was restored.
   /// - Throws: the error of ``readHeader()`` if nothing shows the header's content; `corrupted` if the packs belong to
@@ -268,7 +269,10 @@ extension StoreFolder {
     func fits(_ header: StoreHeader) -> Bool {
       owner.map { $0.storeID == header.storeID && $0.digestAlgorithm == header.digestAlgorithm } ?? true
     }
-    if let current, fits(current), copy == nil || copy == current || copy.map(fits) == false { return false }
+    let isForeign = copy.map { !fits($0) } ?? false
+    // The next opening makes a census from the packs.
+    if isForeign { try setAside(censusPath, as: "census") }
+    if let current, fits(current), copy == nil || copy == current || isForeign { return false }
     let restored: StoreHeader
     if let copy, fits(copy) {
       restored = copy
@@ -313,10 +317,12 @@ extension StoreFolder {
   }
 
   private func write(_ restored: StoreHeader) throws(BlobStorageError) {
-    if try files.status(of: header) != nil {
-      try makePart(aside)
-      try files.rename(header, to: aside.entry("store"))
-    }
+    if try files.status(of: header) != nil { try setAside(header, as: "store") }
     try files.replace(header, with: restored.encoded()).close()
+  }
+
+  private func setAside(_ file: FilePath, as name: String) throws(BlobStorageError) {
+    try makePart(aside)
+    try files.rename(file, to: aside.entry(name))
   }
 }

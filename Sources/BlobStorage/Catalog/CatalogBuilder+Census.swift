@@ -125,7 +125,7 @@ extension CatalogBuilder {
     if let known = census.store, known != store.encoded() {
       throw BlobStorageError(
         .corrupted,
-        "The file “store” belongs to another store: run repair, which restores it.")
+        "The file “store” or the census belongs to another store: run repair, which sets that one aside.")
     }
     if census.damagedLineCount > 0 {
       logger.warning("The census has \(census.damagedLineCount) damaged lines, which are ignored.")

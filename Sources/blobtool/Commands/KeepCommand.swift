@@ -18,7 +18,8 @@ struct KeepCommand: StoreCommand {
       states of each prefix. These stay with all their versions. The other states go, with the versions that no remaining \
       state has. Archived versions are selected by the same rules. --last 0 keeps no state.
 
-      If a state cannot be read, the command names it, drops no version that it may have, and ends with exit code 1.
+      If a state cannot be read, the command names it, drops no version that it may have, and ends with exit code 1. \
+      While a pack is lost, rules of time drop no version, and the exit code is 4.
 
       Current versions and what `blobtool hold` protects always stay. `blobtool gc` then frees the space.
       """)
@@ -94,7 +95,9 @@ struct KeepCommand: StoreCommand {
   }
 
   func perform(on store: BlobStore) async throws {
-    if let upTo { try await keep(upTo: upTo, in: store) } else { try await keepByTime(in: store) }
+    if let upTo { return try await keep(upTo: upTo, in: store) }
+    // No version goes while something is lost.
+    try await store.tellingLosses { try await keepByTime(in: store) }
   }
 
   private func keep(upTo count: Int, in store: BlobStore) async throws {

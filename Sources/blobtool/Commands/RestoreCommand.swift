@@ -23,6 +23,11 @@ struct RestoreCommand: StoreCommand {
   func validate() throws { _ = try key.checked() }
 
   func perform(on store: BlobStore) async throws {
+    // What it restores is an answer, too.
+    try await store.tellingLosses { try await restore(in: store) }
+  }
+
+  private func restore(in store: BlobStore) async throws {
     let states = try await store.states()
     let time = states.contains { $0.isNamed(at.text) } ? nil : StateArgument.time(at.text)
     let prefix = try await self.prefix(in: store, states)

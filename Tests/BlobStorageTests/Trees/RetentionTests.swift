@@ -378,6 +378,48 @@ struct RetentionTests {
     try await store.close()
   }
 
+  @Test("drops no version while a pack is lost: a state that comes back with it has all that it had")
+  func lostPack() async throws {
+    let place = try StorePlace()
+    let tree = place.temporary.path.string + "/tree"
+    let packs = place.path + "/packs"
+    try FileManager.default.createDirectory(atPath: tree, withIntermediateDirectories: true)
+    func importTree(_ changed: [String: String], _ store: BlobStore) async throws -> TreeState {
+      for (name, text) in changed {
+        try Data(text.utf8).write(to: URL(filePath: "\(tree)/\(name)"))
+      }
+      return try #require(try await store.importFiles([tree], options: ImportOptions(prefix: "t/")).state)
+    }
+    let first = try await place.opened()
+    _ = try await importTree(["a": "a1", "b": "b1"], first)
+    try await first.close()
+    let before = Set(try FileManager.default.contentsOfDirectory(atPath: packs))
+    let second = try await place.opened()
+    let state = try await importTree(["a": "a2"], second)
+    try await second.close()
+    let lost = try #require(
+      try FileManager.default.contentsOfDirectory(atPath: packs).first { !before.contains($0) })
+    try FileManager.default.moveItem(atPath: "\(packs)/\(lost)", toPath: "\(place.path)-lost")
+    try place.removeCatalog()
+    let third = try await place.opened()
+    #expect(try await third.states().count == 1)
+    _ = try await importTree(["a": "a3", "b": "b3"], third)
+    for isDryRun in [true, false] {
+      let report = try await third.keep(policy { $0.last = 1 }, of: .all, isDryRun: isDryRun)
+      #expect(report.droppedStateCount == 1 && report.droppedVersionCount == 0)
+    }
+    try await third.close()
+    try FileManager.default.moveItem(atPath: "\(place.path)-lost", toPath: "\(packs)/\(lost)")
+    let last = try await place.opened()
+    for (key, text) in [("t/a", "a2"), ("t/b", "b1")] {
+      let version = try #require(try await last.version(of: key, in: state))
+      #expect(try await last.data(for: version.digest) == Data(text.utf8))
+    }
+    // Nothing is lost any more.
+    #expect(try await last.keep(policy { $0.last = 1 }, of: .all).droppedVersionCount > 0)
+    try await last.close()
+  }
+
   @Test("refuses rules that would drop everything, and the empty prefix")
   func refused() async throws {
     let place = try StorePlace()
