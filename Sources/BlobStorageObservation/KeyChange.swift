@@ -39,7 +39,9 @@ extension BlobStore {
       try search.advance(engine)
       return ObjectIdentifier(engine)
     }
-    return KeyChanges(store: self, engine: engine, search: search, interval: max(interval, .milliseconds(1)))
+    // The system cannot wait for much longer than 2⁶² s.
+    let interval = min(max(interval, .milliseconds(1)), .seconds(1 << 40))
+    return KeyChanges(store: self, engine: engine, search: search, interval: interval)
   }
 }
 

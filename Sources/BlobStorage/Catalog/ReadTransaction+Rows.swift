@@ -171,18 +171,23 @@ extension ReadTransaction {
       let whole = path + part
       let isAfter = after.map { $0.lexicographicallyPrecedes(whole) } ?? true
       if row.isKey, isAfter, whole.starts(with: prefix) {
+        guard 1...BlobLimits.maximumKeyByteCount ~= whole.count else { throw Self.invalidKey }
         goOn = try body(whole, row)
       }
       if goOn, row.child != 0 {
         // The rows of another machine may lead in a circle.
         guard part.count == RowKey.namePartByteCount, whole.count < BlobLimits.maximumKeyByteCount else {
-          throw BlobStorageError(.catalogDamaged, "The catalog has a key that is too long.")
+          throw Self.invalidKey
         }
         goOn = try walk(parent: row.child, path: whole, prefix: prefix, after: after, body)
       }
       return goOn
     }
     return goOn
+  }
+
+  private static var invalidKey: BlobStorageError {
+    BlobStorageError(.catalogDamaged, "The catalog has a key that is empty or too long.")
   }
 
   /// The row of one part of a key, under the number of the part before it.

@@ -344,6 +344,11 @@ package struct VersionRow: Hashable, Sendable {
     created = stamp.time >> 16 &+ UInt64(bitPattern: delay)
     copyCount = flags & Self.hasCopyCount == 0 ? 1 : try reader.varint(atMost: countMax)
     metadata = Array(try reader.bytes(reader.remainingByteCount))
+    // The rows of another machine may have any values. A ref with these would make the pack that it is copied to
+    // unreadable.
+    guard stamp.time < Stamp.timeMax, stamp != .none, byteCount <= BlobLimits.maximumBlobByteCount,
+      metadata.count <= BlobLimits.maximumMetadataByteCount
+    else { throw BlobStorageError(.catalogDamaged, "The catalog has a version that no record can have.") }
   }
 }
 

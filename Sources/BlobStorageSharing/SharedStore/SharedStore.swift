@@ -60,7 +60,8 @@ package final class SharedStore: Sharing {
     try adoptIndex()
     try catalogExtension.run()
     try adoptSpool()
-    let seconds = remote.configuration.interval.seconds
+    // A timer counts nanoseconds in 64 bits.
+    let seconds = min(remote.configuration.interval.seconds, 1e9)
     guard seconds > 0, !environment.worksInline, !remote.isForCollector else { return }
     timer.withLock { $0 = Self.timer(of: engine, seconds: seconds) }
   }

@@ -138,6 +138,38 @@ struct CatalogRowTests {
       try transaction.forEachKey(prefix: [], after: nil) { (_, _) in true }
     }
     #expect(isCircleRefused)
+    // A stamp, a length, and metadata, of which no record can have the greatest ones.
+    func version(_ time: Int64, _ byteCount: Int64, _ metadataByteCount: Int) -> [UInt8] {
+      var length = ByteWriter()
+      length.varint(UInt64(byteCount))
+      return joined(
+        [1], little(time), little(0), [0], digestBytes, length.bytes, zeros(6), zeros(metadataByteCount))
+    }
+    let longest = version(.max, BlobLimits.maximumBlobByteCount, BlobLimits.maximumMetadataByteCount)
+    let impossible = [
+      version(.min, 1, 0), version(-1, 1, 0), version(0, 1, 0),
+      version(1, BlobLimits.maximumBlobByteCount + 1, 0), version(1, .max, 0),
+      version(1, 1, BlobLimits.maximumMetadataByteCount + 1),
+    ]
+    for (index, value) in ([longest] + impossible).enumerated() {
+      let isVersionRefused = try isRefused(.names, joined([0], key), value) {
+        (transaction) throws(BlobStorageError) in _ = try transaction.nameRow(key)
+      }
+      #expect(isVersionRefused == (index > 0), "\(index)")
+    }
+    // Keys that no record can have: of nine parts, and of no bytes.
+    try place.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.put(.names, joined([0], part), [4, 1])
+      for number in 1..<8 as Range<UInt8> {
+        try transaction.put(.names, joined([1, number], part), [4, number + 1])
+      }
+    }
+    for row in [joined([1, 8], part), [0]] {
+      let isKeyRefused = try isRefused(.names, row, longest) { (transaction) throws(BlobStorageError) in
+        try transaction.forEachKey(prefix: [], after: nil, includesInternal: true) { (_, _) in true }
+      }
+      #expect(isKeyRefused)
+    }
     // Pack, offset, lengths and the distance to a frame before the pack's beginning.
     let chunk = joined(zeros(4), little(100), little(1 << 24 | 1 | 90 << 49), [0])
     let isChunkRefused = try isRefused(.chunks, digestBytes, chunk) {

@@ -45,6 +45,18 @@ struct RemoteLifeTests {
     #expect(place.objects.names.filter { $0.hasPrefix(SharedNames.writers) } == [])
   }
 
+  @Test("do not need periodic work that ever begins")
+  func longest() throws {
+    let place = try RemotePlace()
+    let engine = try Engine(
+      path: place.statePath("one"), configuration: StoreConfiguration(threadCount: 1),
+      remote: Engine.Remote(
+        objects: place.objects, configuration: RemoteConfiguration(interval: .seconds(Int64.max))))
+    _ = try engine.put("a", Array("value".utf8), PutOptions())
+    try engine.close()
+    #expect(place.objects.names.filter { $0.hasPrefix(SharedNames.writers) } == [])
+  }
+
   // MARK: A clock
 
   /// Machines on one thread, whose uploads take time: a 64th of the usual sizes at a 64th of 1 Mbit/s.
