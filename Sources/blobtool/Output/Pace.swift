@@ -89,10 +89,12 @@ struct Pace {
   }
 
   private var share: Double? {
+    // A forged activity may have a negative count.
     if progress.totalByteCount > 0 {
-      return min(1, Double(progress.doneByteCount) / Double(progress.totalByteCount))
+      return min(max(0, Double(progress.doneByteCount) / Double(progress.totalByteCount)), 1)
     }
-    return progress.totalCount > 0 ? min(1, Double(progress.doneCount) / Double(progress.totalCount)) : nil
+    guard progress.totalCount > 0 else { return nil }
+    return min(max(0, Double(progress.doneCount) / Double(progress.totalCount)), 1)
   }
 
   private struct Line: Encodable {
