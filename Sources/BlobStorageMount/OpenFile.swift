@@ -97,11 +97,12 @@ final class OpenFile: Sendable {
         state.windows = state.windows.filter { (index - 1...index + 1).contains($0.key) }
       }
       var new: [ReadWindow] = []
-      for number in [index, index + 1] where state.windows[number] == nil {
+      // A forged version may claim any length.
+      let last = (version.byteCount - 1) / Self.windowByteCount
+      for number in [index, index + 1] where number <= last && state.windows[number] == nil {
         let start = number * Self.windowByteCount
-        guard start < version.byteCount,
-          let window = ReadWindow(start..<min(start + Self.windowByteCount, version.byteCount))
-        else { break }
+        let byteCount = min(Self.windowByteCount, version.byteCount - start)
+        guard let window = ReadWindow(start..<start + byteCount) else { break }
         state.windows[number] = window
         new.append(window)
       }

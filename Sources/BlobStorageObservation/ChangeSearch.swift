@@ -127,6 +127,10 @@ final class ChangeSearch: Sendable {
       // that a later commit drops counts: the consumer may have loaded its version between them.
       var added: [[UInt8]: Set<Stamp>] = [:]
       var changed: Set<[UInt8]> = []
+      func endCommit() {
+        changed.formUnion(added.lazy.filter { !$0.value.isEmpty }.map(\.key))
+        added.removeAll()
+      }
       func add(_ record: PackRecord) {
         switch record.content {
         case .ref(let ref) where isObserved(ref.key):
@@ -137,14 +141,14 @@ final class ChangeSearch: Sendable {
           if isOfOthers { changed.insert(drop.key) }
         case .ref, .drop, .chunk, .manifest, .skipped: break
         }
-        if record.endsCommit {
-          changed.formUnion(added.lazy.filter { !$0.value.isEmpty }.map(\.key))
-          added.removeAll()
-        }
+        if record.endsCommit { endCommit() }
         isTooMuch = isTooMuch || added.count + changed.count > Self.keyCountMax
         if isTooMuch { (added, changed) = ([:], []) }
       }
-      defer { keys.formUnion(changed) }
+      defer {
+        endCommit()
+        keys.formUnion(changed)
+      }
       // The footer of a sealed pack lists its records without their bytes.
       if row.isSealed {
         return try scanner.scan { if $0.offset >= start { add($0) } }.gaps.isEmpty && !isTooMuch

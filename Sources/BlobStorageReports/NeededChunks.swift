@@ -38,8 +38,8 @@ extension BlobDigest {
 }
 
 extension Engine {
-  /// A key with the versions it has, newest first.
-  typealias KeyVersions = (key: [UInt8], versions: [StampedVersion])
+  /// A key with the versions it has, newest first, and with those that imports have replaced: they go with the key.
+  typealias KeyVersions = (key: [UInt8], versions: [StampedVersion], replaced: [StampedVersion])
 
   /// Reports how many keys have been followed to their chunks, and about how many there are.
   func marking(_ progress: ProgressHandler?) throws(BlobStorageError) -> (Int) -> Void {
@@ -49,14 +49,25 @@ extension Engine {
     return { progress(WorkProgress(phase: "marking", doneCount: $0, totalCount: max($0, total))) }
   }
 
-  /// Calls `body` with every key and its versions, in byte order, internal keys included.
+  /// Calls `body` with every key and its versions, in byte order, internal keys included. Versions that imports have
+  /// replaced come with their key, if it has others.
   func forEachKey(_ body: (KeyVersions) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
+    let replaced = InternalKey.Purpose.replaced
     var pages = KeyPages(catalog, includesInternal: true, countMax: 4_096)
-    while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
-      let versions = try transaction.versions(of: name)
-      return versions.isEmpty ? nil : ((key, versions), versions.count)
+    while let page = try pages.next({
+      (key, name, transaction) throws(BlobStorageError) -> (entry: KeyVersions, count: Int)? in
+      var entry: KeyVersions = (key, try transaction.versions(of: name), [])
+      if entry.versions.isEmpty { return nil }
+      if !InternalKey.isInternal(key) {
+        entry.replaced = try transaction.versions(ofKey: replaced.key(key))
+      } else if key.starts(with: replaced.prefix),
+        try transaction.currentVersion(ofKey: Array(key.dropFirst(replaced.prefix.count))) != nil
+      {
+        entry.versions = []
+      }
+      return (entry, 1 + entry.versions.count + entry.replaced.count)
     }) {
-      for entry in page { try body(entry) }
+      for entry in page where !entry.versions.isEmpty { try body(entry) }
     }
   }
 
@@ -68,5 +79,13 @@ extension Engine {
       for digest in digests where try transaction.place(ofBlob: digest) != nil { stored.append(digest) }
       return stored
     }
+  }
+}
+
+extension ReadTransaction {
+  /// The versions of a key, newest first.
+  func versions(ofKey key: [UInt8]) throws(BlobStorageError) -> [StampedVersion] {
+    guard let name = try nameRow(key) else { return [] }
+    return try versions(of: name)
   }
 }

@@ -75,7 +75,7 @@ final class Reporter {
 
   private func survey(_ entry: Engine.KeyVersions) throws(BlobStorageError) {
     var own = PlaceSet()
-    for blob in Set(entry.versions.map(\.row.digest)) {
+    for blob in Set((entry.versions + entry.replaced).map(\.row.digest)) {
       if let manifest = try manifestPlace(blob) {
         // The second key marks all its chunks as shared, so that further keys add nothing.
         if sharedManifests.contains(manifest) { continue }
@@ -86,6 +86,7 @@ final class Reporter {
         if seen.insert(row.place) { count(row) } else { shared.insert(row.place) }
       }
     }
+    if InternalKey.isInternal(entry.key) { return }
     for version in entry.versions {
       let time = version.row.created
       times = times.map { min($0.lowerBound, time)...max($0.upperBound, time) } ?? time...time
@@ -125,7 +126,7 @@ final class Reporter {
       exclusiveByteCount: 0)
     var own = PlaceSet()
     for version in entry.versions { key.byteCount = key.byteCount.addingClamped(version.row.byteCount) }
-    for blob in Set(entry.versions.map(\.row.digest)) {
+    for blob in Set((entry.versions + entry.replaced).map(\.row.digest)) {
       if let manifest = try manifestPlace(blob), sharedManifests.contains(manifest) { continue }
       try needed.forEachChunk(of: blob) { row in
         guard !shared.contains(row.place), own.insert(row.place) else { return }
@@ -152,7 +153,7 @@ final class Reporter {
   }
 
   private func addToHistory(_ entry: Engine.KeyVersions, _ history: inout [StoreReport.Span]) {
-    guard let times, !history.isEmpty else { return }
+    guard let times, !history.isEmpty, !InternalKey.isInternal(entry.key) else { return }
     let span = Double(times.upperBound - times.lowerBound)
     for version in entry.versions {
       // A version put after the second walk may be younger than all others.

@@ -49,7 +49,10 @@ package final class UsageSearch {
     guard try begin() else { return nil }
     var keyCount = 0
     try engine.forEachKey { (entry) throws(BlobStorageError) in
-      try add(entry)
+      try add(entry.key, entry.versions)
+      if !entry.replaced.isEmpty, !isSubject(entry.key) {
+        try add(InternalKey.Purpose.replaced.key(entry.key), entry.replaced)
+      }
       keyCount += 1
       if keyCount % 1_024 == 0 { progress(keyCount) }
     }
@@ -71,6 +74,11 @@ package final class UsageSearch {
         usage.byteCount = usage.byteCount.addingClamped(version.byteCount)
         blobs.insert(version.digest)
       }
+      // Deleting the key also drops what imports have replaced.
+      let replaced = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.versions(ofKey: InternalKey.Purpose.replaced.key(key.utf8))
+      }
+      blobs.formUnion(replaced.map(\.row.digest))
     case .digest(let digest):
       guard digest.algorithm == engine.header.digestAlgorithm else { return false }
       let (row, manifest) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
@@ -98,12 +106,16 @@ package final class UsageSearch {
     return true
   }
 
-  private func add(_ entry: Engine.KeyVersions) throws(BlobStorageError) {
+  private func isSubject(_ key: [UInt8]) -> Bool {
+    if case .key(let name) = subject { key.elementsEqual(name.utf8) } else { false }
+  }
+
+  private func add(_ name: [UInt8], _ versions: [StampedVersion]) throws(BlobStorageError) {
     var others: [BlobDigest] = []
     var isHolder = false
-    let key = InternalKey.shown(entry.key)
-    for (index, version) in entry.versions.enumerated() {
-      guard try holds(key, version.row.digest) else {
+    let key = InternalKey.shown(name)
+    for (index, version) in versions.enumerated() {
+      guard try holds(name, version.row.digest) else {
         others.append(version.row.digest)
         continue
       }
@@ -128,9 +140,9 @@ package final class UsageSearch {
     sharers.insert(BlobUsage.Sharer(key: key, sharedByteCount: shared), rank: shared)
   }
 
-  private func holds(_ key: String, _ blob: BlobDigest) throws(BlobStorageError) -> Bool {
+  private func holds(_ key: [UInt8], _ blob: BlobDigest) throws(BlobStorageError) -> Bool {
     switch subject {
-    case .key(let name): return key.utf8.elementsEqual(name.utf8)
+    case .key: return isSubject(key)
     case .digest(let digest):
       if blob == digest { return true }
       return chunkPlace == nil ? false : try overlap(blob).holdsChunk

@@ -18,6 +18,10 @@ final class ImportedState {
         created: options.stateDate ?? start)
     } else {
       recorder = nil
+      // An import refuses a name that is taken, so its dry run does. A cache may get no state.
+      if options.recordsState, let name = options.stateName, try engine.cacheSettings() == nil {
+        try StateFile(engine).check(name)
+      }
     }
     lock = recorder == nil && !options.isDryRun ? try StatesLock.shared(engine.folder) : nil
   }

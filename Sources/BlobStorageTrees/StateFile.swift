@@ -25,7 +25,8 @@ package struct StateFile: Sendable {
     return found.values.sorted { $0.created < $1.created }
   }
 
-  func check(_ name: String) throws(BlobStorageError) {
+  /// Throws `invalidArgument` for a name that no state can have, or that one has.
+  package func check(_ name: String) throws(BlobStorageError) {
     guard 1...StateRecord.nameByteCountMax ~= name.utf8.count, !name.utf8.contains(UInt8(ascii: "/")),
       name != ".", name != ".."
     else {

@@ -38,7 +38,7 @@ static struct fuse_entry_param parameters(const struct bs_fuse_entry *entry) {
   result.attr.st_uid = entry->user;
   result.attr.st_gid = entry->group;
   result.attr.st_size = entry->byte_count;
-  result.attr.st_blocks = (entry->byte_count + 511) / 512;
+  result.attr.st_blocks = entry->byte_count / 512 + (entry->byte_count % 512 != 0);
   result.attr.st_blksize = 1 << 17;
   result.attr.st_mtim.tv_sec = entry->seconds;
   result.attr.st_mtim.tv_nsec = entry->nanoseconds;

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageReports
 import BlobStorageTestSupport
+import BlobStorageTransfer
 import Foundation
 import Testing
 
@@ -121,6 +122,34 @@ struct BlobUsageTests {
     let before = try await store.statistics().storedByteCount
     #expect(try await store.keep(upTo: 0, of: "k").droppedVersionCount == 1)
     #expect(try await store.statistics().storedByteCount == before - usage.exclusiveByteCount)
+    try await store.close()
+    withExtendedLifetime(place) {}
+  }
+
+  @Test(
+    "what imports have replaced is freed with its key, and the history of a report counts versions of keys alone"
+  )
+  func replaced() async throws {
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 4_096, usesSimilarity: false))
+    let store = try await place.opened()
+    var random = SplitMix64(seed: 8)
+    let file = place.path + "-log"
+    var data = Data(random.bytes(60_000))
+    for _ in 0..<3 {
+      data += Data(random.bytes(10_000))
+      try data.write(to: URL(filePath: file))
+      _ = try await store.importFiles([file])
+    }
+    let usage = try #require(try await store.usage(of: .key("store-log")))
+    #expect(usage.holderCount == 1 && usage.byteCount == 90_000)
+    let report = try await store.report()
+    let key = try #require(report.largestKeys.first)
+    #expect(key.key == "store-log" && key.exclusiveByteCount == usage.exclusiveByteCount)
+    #expect(report.history.reduce(0) { $0 + $1.versionCount } == report.statistics.versionCount)
+    #expect(report.history.reduce(0) { $0 + $1.byteCount } == report.statistics.plainByteCount)
+    try await store.delete("store-log")
+    let after = try await store.statistics().storedByteCount
+    #expect(after == report.statistics.storedByteCount - usage.exclusiveByteCount)
     try await store.close()
     withExtendedLifetime(place) {}
   }
