@@ -197,7 +197,15 @@ extension Engine {
           let known = holds[index]
           // A hold of a missing blob was left by a dead process.
           if known.digest != digest, try contains(known.digest) { throw Self.isHeld(known) }
-          if known.digest == digest { return held.withLock { $0 = (known, false) } }
+          if known.digest == digest {
+            // Renewed: the put that has made it may be under way, and takes back the hold that it has made if it fails.
+            let next = (known.created.timeIntervalSince1970 * 1_000 + 1).rounded() / 1_000
+            let renewed = BlobHold(
+              name: known.name, digest: digest, byteCount: known.byteCount,
+              created: max(new.created, Date(timeIntervalSince1970: next)))
+            holds[index] = renewed
+            return held.withLock { $0 = (renewed, false) }
+          }
           holds.remove(at: index)
         }
         // Set before the write, because a write that fails may still have happened.
