@@ -222,6 +222,16 @@ extension Engine {
           (progress) throws(BlobStorageError) in try put(key, content, options, progress)
         }
       }
+      // Before the blob was there, a put of other bytes may have taken the hold for that of a dead process.
+      let isLeft = try file.change { (holds) in
+        let hold = held.withLock { $0.hold }
+        return holds.contains { $0.digest == hold?.digest && $0.name.utf8.elementsEqual(name.utf8) }
+      }
+      if !isLeft {
+        throw BlobStorageError(
+          .conditionFailed,
+          "Another program gave the name “\(name)” to another blob, or released it: put again.")
+      }
     } catch {
       if let new = held.withLock({ $0.isNew ? $0.hold : nil }) {
         do throws(BlobStorageError) {

@@ -207,6 +207,27 @@ struct NamedHoldTests {
     #expect(try other.data(BlobDigest.of(data)) == data)
   }
 
+  @Test("go to one of two puts of different bytes that have the name at the same time, and the other fails")
+  func twoAtOnce() throws {
+    let place = try StorePlace()
+    let other = try place.engine()
+    let isArmed = Atomic<Bool>(true)
+    var environment = Engine.Environment()
+    // The first put has made its hold, and its blob is not there yet.
+    environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename", path.string.contains("/packs/"),
+        isArmed.exchange(false, ordering: .acquiringAndReleasing)
+      else { return }
+      _ = try other.put(.data(Self.bytes(40_000, 2)), holding: "h", PutOptions())
+    }
+    let engine = try place.engine(environment)
+    let error = failure { _ = try engine.put(.data(Self.bytes(50_000)), holding: "h", PutOptions()) }
+    #expect(error?.code == .conditionFailed)
+    let isStillArmed = isArmed.load(ordering: .acquiring)
+    #expect(!isStillArmed, "no pack was begun")
+    #expect(try other.holds().map(\.digest) == [BlobDigest.of(Self.bytes(40_000, 2))])
+  }
+
   @Test(
     "are safe beside gc: what was put without a key is there, however often garbage is collected meanwhile")
   func beside() async throws {
