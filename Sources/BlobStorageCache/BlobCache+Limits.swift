@@ -7,7 +7,8 @@ extension BlobCache {
   /// The prefix of all its keys in the store. Its methods take keys without it.
   public var prefix: String { core.prefix }
 
-  /// Sets new limits for all processes and applies them at once.
+  /// Sets new limits for all processes and applies them at once. Another process that has the cache open heeds them
+  /// when it next makes room or writes its notes.
   ///
   /// - Throws: `invalidArgument` for limits out of range and for a cache that was ended; nothing was changed.
   public func setLimits(_ limits: CacheLimits) async throws(BlobStorageError) {

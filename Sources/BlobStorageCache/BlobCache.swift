@@ -98,8 +98,17 @@ public final class BlobCache: Sendable {
   /// - Returns: whether each value was stored.
   @discardableResult
   public func set(_ items: [CacheItem]) async throws(BlobStorageError) -> [Bool] {
-    outdate(items.map(\.key))
-    return try await run { (core) throws(BlobStorageError) in try core.put(items) }
+    let keys = items.map(\.key)
+    outdate(keys)
+    return try await run { (core) throws(BlobStorageError) in
+      try core.put(
+        items,
+        if: {
+          // Again in the commit: the put may have waited for room, and values began to be made meanwhile.
+          self.outdate(keys)
+          return true
+        })
+    }
   }
 
   /// Stores bytes under a key as `BlobStore.put(_:_:options:)` does, in room that the cache makes first.
@@ -113,7 +122,14 @@ public final class BlobCache: Sendable {
     _ key: String, _ data: Data, options: PutOptions = PutOptions()
   ) async throws(BlobStorageError) -> PutResult {
     outdate([key])
-    return try await run { (core) throws(BlobStorageError) in try core.put(key, data, options) }
+    return try await run { (core) throws(BlobStorageError) in
+      try core.put(
+        key, data, options,
+        if: {
+          self.outdate([key])
+          return true
+        })
+    }
   }
 
   /// Drops keys and returns how many existed.

@@ -88,7 +88,7 @@ extension CacheCore {
   ///
   /// - Throws: `limitExceeded` when it is too long for the cache; that, `noSpace` or `busy` when no room can be made.
   package func put(
-    _ key: String, _ data: Data, _ options: PutOptions
+    _ key: String, _ data: Data, _ options: PutOptions, if isWanted: () -> Bool = { true }
   ) throws(BlobStorageError) -> PutResult {
     try engine.checkOpen()
     let bytes = try Engine.keyBytes(prefix + key)
@@ -103,7 +103,7 @@ extension CacheCore {
     let item = try engine.memoryPut.prepare(bytes, data, options)
     var group = Group()
     _ = group.add(item, limits)
-    let (results, watermark) = try storeInRoom(group, options.durability)
+    let (results, watermark) = try storeInRoom(group, options.durability, if: isWanted)
     try engine.makeDurable(options.durability, watermark)
     return results[0]
   }

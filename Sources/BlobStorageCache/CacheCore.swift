@@ -480,6 +480,8 @@ extension CacheCore {
   }
 
   private func writeNotes(makesRoom: Bool) {
+    // A process that never makes room learns here of limits that another has set. An ended cache keeps its own.
+    do throws(BlobStorageError) { try adoptLimits() } catch {}
     do throws(BlobStorageError) {
       do throws(BlobStorageError) { try writeNotes() } catch {
         guard error.code == .noSpace, makesRoom else { throw error }

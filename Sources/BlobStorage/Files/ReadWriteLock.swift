@@ -1,3 +1,5 @@
+import Synchronization
+
 #if canImport(Darwin)
   import Darwin
 #elseif canImport(Musl)
@@ -8,9 +10,18 @@
 
 /// A lock with many shared holders or one exclusive one. For short sections on any thread; it does not track its
 /// holders.
+///
+/// A shared holder may take it again, so the system's lock has to prefer shared holders. Constant ones would keep an
+/// exclusive one waiting. So it now and then asks new shared holders to pause, never for long: the holder that it waits
+/// for may be that same thread, or may wait for it.
 package final class ReadWriteLock: @unchecked Sendable {
   // Unchecked: only the system's own calls use the lock.
   private let raw: UnsafeMutablePointer<pthread_rwlock_t>
+  /// How many threads ask new shared holders to pause.
+  private let askingCount = Atomic<Int>(0)
+  private static let pauseMicroseconds: UInt32 = 100
+  /// How many pauses a shared holder makes at most, and an exclusive one asks for.
+  private static let pauseCountMax = 200
 
   package init() {
     raw = .allocate(capacity: 1)
@@ -26,6 +37,11 @@ package final class ReadWriteLock: @unchecked Sendable {
   }
 
   package func lockShared() {
+    var pauseCount = 0
+    while pauseCount < Self.pauseCountMax, askingCount.load(ordering: .relaxed) > 0 {
+      usleep(Self.pauseMicroseconds)
+      pauseCount += 1
+    }
     let code = pthread_rwlock_rdlock(raw)
     precondition(code == 0, "a lock can be taken")
   }
@@ -33,8 +49,23 @@ package final class ReadWriteLock: @unchecked Sendable {
   package func unlockShared() { pthread_rwlock_unlock(raw) }
 
   package func lock() {
-    let code = pthread_rwlock_wrlock(raw)
-    precondition(code == 0, "a lock can be taken")
+    while true {
+      askingCount.add(1, ordering: .relaxed)
+      let isLocked = tryLock(Self.pauseCountMax)
+      askingCount.subtract(1, ordering: .relaxed)
+      // Shared holders that wait for each other go on meanwhile.
+      if isLocked || tryLock(10 * Self.pauseCountMax) { return }
+    }
+  }
+
+  private func tryLock(_ countMax: Int) -> Bool {
+    for _ in 0..<countMax {
+      let code = pthread_rwlock_trywrlock(raw)
+      if code == 0 { return true }
+      precondition(code == EBUSY, "a lock can be taken")
+      usleep(Self.pauseMicroseconds)
+    }
+    return false
   }
 
   package func unlock() { pthread_rwlock_unlock(raw) }

@@ -202,6 +202,20 @@ struct CacheKeepTests {
 
   // MARK: Lifetimes
 
+  @Test("a lifetime that another process sets holds for one that only reads, once that writes down its uses")
+  func lifetimeOfAnother() throws {
+    let place = try CachePlace()
+    let (cache, other) = (try place.cache(), try place.cache())
+    #expect(try cache.put("k", [1]))
+    var limits = place.limits
+    limits.lifetime = .seconds(60)
+    try other.setLimits(limits)
+    place.clock.move(seconds: 60)
+    #expect(try other.data("k") == nil)
+    cache.writeNotesOfReads()
+    #expect(try cache.data("k") == nil)
+  }
+
   @Test(
     "a value's own lifetime holds, be it shorter or longer than that of the limits",
     arguments: [(nil, 200), (50, 50), (600, 600)] as [(Int?, Int64)])

@@ -4,6 +4,7 @@ import BlobStorageReports
 import BlobStorageTesting
 import Foundation
 import Synchronization
+import SystemPackage
 import Testing
 
 @Suite("Holds by name", .timeLimit(.minutes(3)))
@@ -179,6 +180,52 @@ struct NamedHoldTests {
     _ = try await store.collectGarbage(Self.everything)
     #expect(try await store.data(for: hold.digest) == Self.bytes(50_000))
     try await test.close()
+  }
+
+  @Test("stay for a put that has succeeded when another of the same bytes, which had made the hold, fails")
+  func failedBeside() throws {
+    let place = try StorePlace()
+    let other = try place.engine()
+    let data = Self.bytes(50_000)
+    let isArmed = Atomic<Bool>(true)
+    var environment = Engine.Environment()
+    // The put that fails has made its hold, and begins a pack.
+    environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename", path.string.contains("/packs/"),
+        isArmed.exchange(false, ordering: .acquiringAndReleasing)
+      else { return }
+      _ = try other.put(.data(data), holding: "h", PutOptions())
+      throw BlobStorageError(.io, "The pack cannot be begun.")
+    }
+    let engine = try place.engine(environment)
+    #expect(failure { _ = try engine.put(.data(data), holding: "h", PutOptions()) } != nil)
+    let isStillArmed = isArmed.load(ordering: .acquiring)
+    #expect(!isStillArmed, "no pack was begun")
+    #expect(try other.holds().map(\.digest) == [BlobDigest.of(data)])
+    try other.writer.rollOver()
+    _ = try other.collectGarbage(Self.everything)
+    #expect(try other.data(BlobDigest.of(data)) == data)
+  }
+
+  @Test("go to one of two puts of different bytes that have the name at the same time, and the other fails")
+  func twoAtOnce() throws {
+    let place = try StorePlace()
+    let other = try place.engine()
+    let isArmed = Atomic<Bool>(true)
+    var environment = Engine.Environment()
+    // The first put has made its hold, and its blob is not there yet.
+    environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename", path.string.contains("/packs/"),
+        isArmed.exchange(false, ordering: .acquiringAndReleasing)
+      else { return }
+      _ = try other.put(.data(Self.bytes(40_000, 2)), holding: "h", PutOptions())
+    }
+    let engine = try place.engine(environment)
+    let error = failure { _ = try engine.put(.data(Self.bytes(50_000)), holding: "h", PutOptions()) }
+    #expect(error?.code == .conditionFailed)
+    let isStillArmed = isArmed.load(ordering: .acquiring)
+    #expect(!isStillArmed, "no pack was begun")
+    #expect(try other.holds().map(\.digest) == [BlobDigest.of(Self.bytes(40_000, 2))])
   }
 
   @Test(
