@@ -49,6 +49,8 @@ package final class Copier {
   private var stateIDs: Set<[UInt8]> = []
   private var lastProgress = -Double.infinity
   private var limiter: RateLimiter?
+  /// Keeps retentions out: they would not see what is about to be copied. Nil in a dry run, and when all is copied.
+  var lock: StatesLock?
 
   package init(
     from source: Engine, to target: Engine, _ options: CopyOptions, _ progress: ProgressHandler? = nil
@@ -63,9 +65,8 @@ package final class Copier {
     let start = Date()
     try checkStores()
     limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: target.environment.time)
-    // Keeps retentions out: they would not see what is about to be copied.
-    let lock = options.isDryRun ? nil : try StatesLock.shared(target.folder)
-    defer { withExtendedLifetime(lock) {} }
+    lock = options.isDryRun ? nil : try StatesLock.shared(target.folder)
+    defer { lock = nil }
     if options.isMirror { try checkMirror() }
     // States first: one that is dropped meanwhile may become a link.
     for purpose in [InternalKey.Purpose.state, .link] {
@@ -128,7 +129,11 @@ package final class Copier {
       }
     }
     try copy(batch)
-    if options.isMirror { try dropOthers() }
+    if options.isMirror {
+      try dropOthers()
+    } else if options.prefix.isEmpty, !options.isDryRun {
+      try dropStates(lacking: false)
+    }
   }
 
   /// Counts a key that the target shows as the source does.
