@@ -102,7 +102,7 @@ package final class Copier {
 
   private func copyKeys() throws(BlobStorageError) {
     var batch = Batch()
-    try forEachPage { (keys) throws(BlobStorageError) in
+    func add(_ keys: [CopiedKey]) throws(BlobStorageError) {
       for planned in try plans(of: keys) {
         let (key, plan) = (planned.key, planned.plan)
         if key.isCounted {
@@ -128,11 +128,37 @@ package final class Copier {
         batch = Batch()
       }
     }
+    if !options.isDryRun, try !target.internalVersions(InternalKey.Purpose.state.prefix).isEmpty {
+      // First: the copy drops these versions under the keys that they had, and states of the target may have them.
+      try forEachPage(prefix: InternalKey.Purpose.replaced.key(options.prefix.utf8)) {
+        (keys) throws(BlobStorageError) in
+        try add(try replacedSince(keys))
+      }
+      try copy(batch)
+      batch = Batch()
+    }
+    try forEachPage(add)
     try copy(batch)
     if options.isMirror {
       try dropOthers()
     } else if options.prefix.isEmpty, !options.isDryRun {
       try dropStates(lacking: false)
+    }
+  }
+
+  /// The versions that the source keeps for states alone, and that the target still has under the keys that they had.
+  private func replacedSince(_ keys: [CopiedKey]) throws(BlobStorageError) -> [CopiedKey] {
+    try target.catalog.read { (transaction) throws(BlobStorageError) in
+      var found: [CopiedKey] = []
+      for key in keys {
+        guard let name = try transaction.nameRow(Array(key.bytes.dropFirst(2))) else { continue }
+        var replaced = CopiedKey(bytes: key.bytes, isPartial: true)
+        for version in key.shown where try transaction.versionRow(of: name, version.stamp) != nil {
+          replaced.shown.append(version)
+        }
+        if !replaced.shown.isEmpty { found.append(replaced) }
+      }
+      return found
     }
   }
 
@@ -245,7 +271,7 @@ package final class Copier {
     of key: CopiedKey, _ transaction: ReadTransaction, canRefer: (Place) throws(BlobStorageError) -> Bool,
     refused: ([CopyPlan.Addition]) -> Void = { _ in }
   ) throws(BlobStorageError) -> CopyPlan {
-    var plan = try CopyPlan(key, in: transaction, isMirror: options.isMirror) {
+    var plan = try CopyPlan(key, in: transaction, isMirror: options.isMirror && !key.isPartial) {
       (row) throws(BlobStorageError) in
       if try canRefer(row.place) { return true }
       // Writes a record again if its process may never publish it. Syncs the pack of any other record at the end.

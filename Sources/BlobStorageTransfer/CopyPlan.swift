@@ -9,6 +9,8 @@ struct CopiedKey: Sendable {
   var shown: [Version] = []
   /// Versions that are known to be dropped.
   var hidden: [Stamp] = []
+  /// Whether it lacks versions that the source shows. Then the copy drops nothing.
+  var isPartial = false
 
   /// Whether reports count it: not if it is internal or shows no version.
   var isCounted: Bool { !shown.isEmpty && !InternalKey.isInternal(bytes) }

@@ -346,6 +346,25 @@ struct RetentionTests {
     try await target.close()
   }
 
+  @Test("a copy of a prefix leaves what a state of the target has of it", arguments: [false, true])
+  func prefixCopies(isMirror: Bool) async throws {
+    let (place, other) = (try StorePlace(), try StorePlace())
+    let (source, target) = (try await place.opened(), try await other.opened())
+    let states = try await importStates(1, "t", place, source)
+    _ = try await source.copy(to: target)
+    let tree = place.temporary.path.string + "/tree-t"
+    try Data("changed".utf8).write(to: URL(filePath: tree + "/a"))
+    _ = try await source.importFiles([tree], options: ImportOptions(prefix: "t/"))
+    _ = try await source.copy(
+      to: target, options: CopyOptions(prefix: "t/", isMirror: isMirror, isForced: isMirror))
+    #expect(try await target.data(forKey: "t/a") == Data("changed".utf8))
+    #expect(try await target.versions(of: "t/a").count == 1)
+    let version = try #require(try await target.version(of: "t/a", in: states[0]))
+    #expect(try await target.data(for: version.digest) == Data("t 0".utf8))
+    try await source.close()
+    try await target.close()
+  }
+
   @Test("a copy leaves what a held state of the target builds on")
   func heldStateInTarget() async throws {
     let (place, other) = (try StorePlace(), try StorePlace())
