@@ -425,6 +425,7 @@ struct RetentionTests {
     _ = try await importStates(2, "t", place, store)
     let cases: [(KeyScope, RetentionPolicy)] = [
       (.all, RetentionPolicy()), (.all, policy { $0.daily = -1 }), (.prefix(""), policy { $0.last = 1 }),
+      (.all, policy { $0.within = .seconds(-1) }),
     ]
     for (scope, rules) in cases {
       let error = await #expect(throws: BlobStorageError.self) { try await store.keep(rules, of: scope) }
