@@ -414,16 +414,23 @@ package final class Copier {
       let key = planned.key
       let missing = planned.plan.added.filter { failures[$0.row.digest] != nil }
       guard !missing.isEmpty else { continue }
-      let name = String(decoding: key.bytes, as: UTF8.self)
       for version in key.shown {
         guard let failure = failures[version.row.digest], missing.contains(where: { $0.row == version.row }),
-          try source.version(name, BlobVersion.ID(version.stamp)) != nil
+          try isShown(version, key)
         else { continue }
         report.damaged.append(
           UncopiedVersion(
-            key: name, version: BlobVersion.ID(version.stamp), digest: version.row.digest,
-            reason: failure.message))
+            key: InternalKey.shown(key.bytes), version: BlobVersion.ID(version.stamp),
+            digest: version.row.digest, reason: failure.message))
       }
+    }
+  }
+
+  /// Whether the source still shows a version. Works for internal keys, too.
+  private func isShown(_ version: CopiedKey.Version, _ key: CopiedKey) throws(BlobStorageError) -> Bool {
+    try source.catalog.read { (transaction) throws(BlobStorageError) in
+      guard let name = try transaction.nameRow(key.bytes) else { return false }
+      return try transaction.versionRow(of: name, version.stamp) != nil
     }
   }
 

@@ -148,6 +148,27 @@ struct CopyRuleTests {
     #expect(try target.verify().damaged == [])
   }
 
+  @Test("is all but what the source cannot read of the versions that it keeps for states")
+  func damagedReplaced() throws {
+    var random = SplitMix64.announced()
+    let from = try CopyPlace(isRemote: false)
+    let source = try from.engine()
+    _ = try source.put("k", random.bytes(10_000), PutOptions())
+    let digest = try #require(try source.version("k", nil)).digest
+    var options = PutOptions()
+    options.keepsReplaced = true
+    _ = try source.put("k", random.bytes(10_000), options)
+    try source.close()
+    try damageRecord(of: digest, in: from)
+    let (opened, targetPlace) = (try from.engine(), try CopyPlace(isRemote: false))
+    let target = try targetPlace.engine()
+    let report = try runCopy(opened, to: target)
+    #expect(report.damaged.map(\.key) == ["a state of “k”"])
+    #expect(report.damaged.map(\.digest) == [digest])
+    #expect(try target.keys("", after: nil, limit: 10).map(\.key) == ["k"])
+    #expect(try target.verify().damaged == [])
+  }
+
   @Test("is no chunk that is not what its digest says, though its checksum is right")
   func wrongDigest() throws {
     let sourcePlace = try CopyPlace(isRemote: false)
