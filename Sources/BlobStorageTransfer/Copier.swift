@@ -128,11 +128,15 @@ package final class Copier {
         batch = Batch()
       }
     }
-    if !options.isDryRun, try !target.internalVersions(InternalKey.Purpose.state.prefix).isEmpty {
-      // First: the copy drops these versions under the keys that they had, and states of the target may have them.
-      try forEachPage(prefix: InternalKey.Purpose.replaced.key(options.prefix.utf8)) {
-        (keys) throws(BlobStorageError) in
-        try add(try replacedSince(keys))
+    if !options.isDryRun {
+      // First: versions need their attributes at once.
+      try forEachPage(prefix: InternalKey.Purpose.attributes.prefix, add)
+      if try !target.internalVersions(InternalKey.Purpose.state.prefix).isEmpty {
+        // First: the copy drops these versions under the keys that they had, and states of the target may have them.
+        try forEachPage(prefix: InternalKey.Purpose.replaced.key(options.prefix.utf8)) {
+          (keys) throws(BlobStorageError) in
+          try add(try replacedSince(keys))
+        }
       }
       try copy(batch)
       batch = Batch()
@@ -201,7 +205,8 @@ package final class Copier {
   // MARK: What there is to do
 
   /// Calls `body` with the source's keys, dropped ones included, a page at a time. Internal keys come last, so that a
-  /// state arrives after what it names. A copy with a prefix has no states, but attributes that versions may need.
+  /// state arrives after what it names. A copy with a prefix has no states, but attributes that versions may need: here
+  /// those that were put since the copy began.
   private func forEachPage(
     _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -418,10 +423,12 @@ package final class Copier {
         guard let failure = failures[version.row.digest], missing.contains(where: { $0.row == version.row }),
           try isShown(version, key)
         else { continue }
-        report.damaged.append(
-          UncopiedVersion(
-            key: InternalKey.shown(key.bytes), version: BlobVersion.ID(version.stamp),
-            digest: version.row.digest, reason: failure.message))
+        let uncopied = UncopiedVersion(
+          key: InternalKey.shown(key.bytes), version: BlobVersion.ID(version.stamp),
+          digest: version.row.digest, reason: failure.message)
+        // The copy comes to some internal keys twice.
+        if InternalKey.isInternal(key.bytes), report.damaged.contains(uncopied) { continue }
+        report.damaged.append(uncopied)
       }
     }
   }

@@ -374,6 +374,27 @@ struct CopyRuleTests {
     #expect(try target.keys("", after: nil, limit: 9).map(\.key) == ["i/a", "i/b", "k"])
   }
 
+  @Test("is extended attributes that are stored apart before the versions that need them")
+  func attributesFirst() throws {
+    let (from, to) = (try CopyPlace(isRemote: false), try CopyPlace(isRemote: false))
+    let seconds = Atomic<Int>(0)
+    let time = PassingTime(
+      now: { Double(seconds.wrappingAdd(1, ordering: .relaxed).newValue) }, wait: { _ in })
+    let (source, target) = (try from.engine(), try to.engine(time: time))
+    // More than one commit takes.
+    for index in 0..<600 { _ = try source.put("k\(index)", [1], PutOptions(durability: .relaxed)) }
+    let prefix = InternalKey.Purpose.attributes.prefix
+    try source.putInternal(InternalKey.Purpose.attributes.key([1]), .data(Data([2])))
+    _ = try Copier(from: source, to: target, CopyOptions()) { _ in
+      do {
+        let isBegun = try !target.keys("", after: nil, limit: 1).isEmpty
+        let count = try target.internalVersions(prefix).count
+        #expect(!isBegun || count == 1)
+      } catch { Issue.record(error) }
+    }.run()
+    #expect(try target.keys("", after: nil, limit: 700).count == 600)
+  }
+
   @Test("reports its progress, in bytes and keys")
   func progress() throws {
     let sourcePlace = try CopyPlace(isRemote: false)
