@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTrees
 
 /// Drops what a mirror must drop, and refuses to drop too much: a source that lost keys looks like one that never had
 /// them.
@@ -55,7 +56,10 @@ extension Copier {
       report.droppedKeyCount += others.count
       report.droppedVersionCount += others.reduce(0) { $0 + $1.versionCount }
     }
-    if options.prefix.isEmpty, !options.isDryRun { try dropOtherStates() }
+    if options.prefix.isEmpty, !options.isDryRun {
+      try dropStates(lacking: true)
+      try dropOtherReplaced()
+    }
   }
 
   /// Reports the first hundred keys that a dry run would drop.
@@ -63,14 +67,41 @@ extension Copier {
     report.droppedKeys += keys.prefix(Self.shownKeyCountMax - report.droppedKeys.count)
   }
 
-  /// Drops the states that the source lacks, and the internal keys that imports keep for them.
-  private func dropOtherStates() throws(BlobStorageError) {
-    try target.dropStates { (keys) throws(BlobStorageError) in
-      try source.catalog.read { (transaction) throws(BlobStorageError) in
-        var others: [[UInt8]] = []
-        for key in keys where try transaction.nameRow(key)?.versionCount ?? 0 == 0 { others.append(key) }
-        return others
+  /// Drops the states that the source has dropped, unless a hold of the target protects them. What other states of the
+  /// target build on stays as a link.
+  ///
+  /// - Parameter lacking: whether to drop states that the source does not know as well.
+  func dropStates(lacking: Bool) throws(BlobStorageError) {
+    let states = try StateFile(target).states()
+    let keys = states.map { InternalKey.Purpose.state.key(Array($0.id.description.utf8)) }
+    let links = try target.internalVersions(InternalKey.Purpose.link.prefix).map(\.key)
+    let gone = Set(try notShown(keys + links, lacking: lacking))
+    if gone.isEmpty { return }
+    lock = nil
+    let alone = try StatesLock.exclusive(target.folder)
+    defer { withExtendedLifetime(alone) {} }
+    try StateFile(target).drop(
+      zip(states, keys).filter { gone.contains($0.1) }.map(\.0), isAlone: alone != nil)
+  }
+
+  /// Drops the internal keys that imports keep for states and that the source lacks.
+  private func dropOtherReplaced() throws(BlobStorageError) {
+    for purpose in [InternalKey.Purpose.replaced, .attributes] {
+      // What a hold protects may have any of the attributes.
+      if purpose == .attributes, try !target.keyHolds().isEmpty { return }
+      let keys = try target.internalVersions(purpose.prefix).map(\.key)
+      try target.dropInternal(try notShown(keys, lacking: true))
+    }
+  }
+
+  /// Those of the target's internal keys that the source has dropped, or if `lacking` does not know.
+  private func notShown(_ keys: [[UInt8]], lacking: Bool) throws(BlobStorageError) -> [[UInt8]] {
+    try source.catalog.read { (transaction) throws(BlobStorageError) in
+      var found: [[UInt8]] = []
+      for key in keys where try transaction.nameRow(key).map({ $0.versionCount == 0 }) ?? lacking {
+        found.append(key)
       }
+      return found
     }
   }
 

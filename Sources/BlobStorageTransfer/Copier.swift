@@ -49,6 +49,8 @@ package final class Copier {
   private var stateIDs: Set<[UInt8]> = []
   private var lastProgress = -Double.infinity
   private var limiter: RateLimiter?
+  /// Keeps retentions out: they would not see what is about to be copied. Nil in a dry run, and when all is copied.
+  var lock: StatesLock?
 
   package init(
     from source: Engine, to target: Engine, _ options: CopyOptions, _ progress: ProgressHandler? = nil
@@ -63,9 +65,8 @@ package final class Copier {
     let start = Date()
     try checkStores()
     limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: target.environment.time)
-    // Keeps retentions out: they would not see what is about to be copied.
-    let lock = options.isDryRun ? nil : try StatesLock.shared(target.folder)
-    defer { withExtendedLifetime(lock) {} }
+    lock = options.isDryRun ? nil : try StatesLock.shared(target.folder)
+    defer { lock = nil }
     if options.isMirror { try checkMirror() }
     // States first: one that is dropped meanwhile may become a link.
     for purpose in [InternalKey.Purpose.state, .link] {
@@ -101,7 +102,7 @@ package final class Copier {
 
   private func copyKeys() throws(BlobStorageError) {
     var batch = Batch()
-    try forEachPage { (keys) throws(BlobStorageError) in
+    func add(_ keys: [CopiedKey]) throws(BlobStorageError) {
       for planned in try plans(of: keys) {
         let (key, plan) = (planned.key, planned.plan)
         if key.isCounted {
@@ -127,8 +128,42 @@ package final class Copier {
         batch = Batch()
       }
     }
+    if !options.isDryRun {
+      // First: versions need their attributes at once.
+      try forEachPage(prefix: InternalKey.Purpose.attributes.prefix, add)
+      if try !target.internalVersions(InternalKey.Purpose.state.prefix).isEmpty {
+        // First: the copy drops these versions under the keys that they had, and states of the target may have them.
+        try forEachPage(prefix: InternalKey.Purpose.replaced.key(options.prefix.utf8)) {
+          (keys) throws(BlobStorageError) in
+          try add(try replacedSince(keys))
+        }
+      }
+      try copy(batch)
+      batch = Batch()
+    }
+    try forEachPage(add)
     try copy(batch)
-    if options.isMirror { try dropOthers() }
+    if options.isMirror {
+      try dropOthers()
+    } else if options.prefix.isEmpty, !options.isDryRun {
+      try dropStates(lacking: false)
+    }
+  }
+
+  /// The versions that the source keeps for states alone, and that the target still has under the keys that they had.
+  private func replacedSince(_ keys: [CopiedKey]) throws(BlobStorageError) -> [CopiedKey] {
+    try target.catalog.read { (transaction) throws(BlobStorageError) in
+      var found: [CopiedKey] = []
+      for key in keys {
+        guard let name = try transaction.nameRow(Array(key.bytes.dropFirst(2))) else { continue }
+        var replaced = CopiedKey(bytes: key.bytes, isPartial: true)
+        for version in key.shown where try transaction.versionRow(of: name, version.stamp) != nil {
+          replaced.shown.append(version)
+        }
+        if !replaced.shown.isEmpty { found.append(replaced) }
+      }
+      return found
+    }
   }
 
   /// Counts a key that the target shows as the source does.
@@ -170,7 +205,8 @@ package final class Copier {
   // MARK: What there is to do
 
   /// Calls `body` with the source's keys, dropped ones included, a page at a time. Internal keys come last, so that a
-  /// state arrives after what it names. A copy with a prefix has no states, but attributes that versions may need.
+  /// state arrives after what it names. A copy with a prefix has no states, but attributes that versions may need: here
+  /// those that were put since the copy began.
   private func forEachPage(
     _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -240,7 +276,7 @@ package final class Copier {
     of key: CopiedKey, _ transaction: ReadTransaction, canRefer: (Place) throws(BlobStorageError) -> Bool,
     refused: ([CopyPlan.Addition]) -> Void = { _ in }
   ) throws(BlobStorageError) -> CopyPlan {
-    var plan = try CopyPlan(key, in: transaction, isMirror: options.isMirror) {
+    var plan = try CopyPlan(key, in: transaction, isMirror: options.isMirror && !key.isPartial) {
       (row) throws(BlobStorageError) in
       if try canRefer(row.place) { return true }
       // Writes a record again if its process may never publish it. Syncs the pack of any other record at the end.
@@ -383,16 +419,25 @@ package final class Copier {
       let key = planned.key
       let missing = planned.plan.added.filter { failures[$0.row.digest] != nil }
       guard !missing.isEmpty else { continue }
-      let name = String(decoding: key.bytes, as: UTF8.self)
       for version in key.shown {
         guard let failure = failures[version.row.digest], missing.contains(where: { $0.row == version.row }),
-          try source.version(name, BlobVersion.ID(version.stamp)) != nil
+          try isShown(version, key)
         else { continue }
-        report.damaged.append(
-          UncopiedVersion(
-            key: name, version: BlobVersion.ID(version.stamp), digest: version.row.digest,
-            reason: failure.message))
+        let uncopied = UncopiedVersion(
+          key: InternalKey.shown(key.bytes), version: BlobVersion.ID(version.stamp),
+          digest: version.row.digest, reason: failure.message)
+        // The copy comes to some internal keys twice.
+        if InternalKey.isInternal(key.bytes), report.damaged.contains(uncopied) { continue }
+        report.damaged.append(uncopied)
       }
+    }
+  }
+
+  /// Whether the source still shows a version. Works for internal keys, too.
+  private func isShown(_ version: CopiedKey.Version, _ key: CopiedKey) throws(BlobStorageError) -> Bool {
+    try source.catalog.read { (transaction) throws(BlobStorageError) in
+      guard let name = try transaction.nameRow(key.bytes) else { return false }
+      return try transaction.versionRow(of: name, version.stamp) != nil
     }
   }
 

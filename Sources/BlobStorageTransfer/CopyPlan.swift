@@ -9,6 +9,8 @@ struct CopiedKey: Sendable {
   var shown: [Version] = []
   /// Versions that are known to be dropped.
   var hidden: [Stamp] = []
+  /// Whether it lacks versions that the source shows. Then the copy drops nothing.
+  var isPartial = false
 
   /// Whether reports count it: not if it is internal or shows no version.
   var isCounted: Bool { !shown.isEmpty && !InternalKey.isInternal(bytes) }
@@ -60,7 +62,7 @@ struct CopyPlan: Sendable {
       if let row, try counts(row) { continue }
       added.append(Addition(stamp: stamp, row: version.row))
     }
-    guard let name else { return }
+    guard let name, !Self.isNeededByOthers(key.bytes) else { return }
     if isMirror {
       let shown = try target.versions(of: name).map(\.stamp)
       dropped = shown.filter { !landed.contains($0) }
@@ -72,6 +74,12 @@ struct CopyPlan: Sendable {
     }
     if !dropped.isEmpty, try target.hold(on: key.bytes, among: target.keyHolds()) != nil { dropped = [] }
     dropsKey = !dropped.isEmpty && added.isEmpty && dropped.count == name.versionCount
+  }
+
+  /// Whether other keys and states of the target may need what the source has dropped: attributes, and states that
+  /// others build on.
+  private static func isNeededByOthers(_ key: [UInt8]) -> Bool {
+    [InternalKey.Purpose.attributes, .state, .link].contains { key.starts(with: $0.prefix) }
   }
 
   /// The stamp that a version of the source has or would get in the target, with its row there.

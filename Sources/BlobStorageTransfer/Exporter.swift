@@ -229,11 +229,7 @@ final class Exporter {
   }
 
   private func reportMissing(_ keys: [String]) {
-    report.skipped += keys.map {
-      SkippedFile(
-        path: $0, code: .missingVersion, reason: "the version that the state has was deleted since",
-        isFailure: true)
-    }
+    report.skipped += keys.map(SkippedFile.missing)
   }
 
   private func tell(force: Bool = false) {
@@ -245,5 +241,14 @@ final class Exporter {
       WorkProgress(
         phase: "exporting", doneByteCount: doneByteCount, totalByteCount: max(doneByteCount, totalByteCount),
         doneCount: doneCount, totalCount: max(doneCount, totalCount)))
+  }
+}
+
+extension SkippedFile {
+  /// A key whose version a state has and the store no longer does.
+  static func missing(_ key: String) -> SkippedFile {
+    SkippedFile(
+      path: key, code: .missingVersion, reason: "the version that the state has was deleted since",
+      isFailure: true)
   }
 }

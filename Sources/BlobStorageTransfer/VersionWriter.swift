@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTrees
 import Foundation
 import SystemPackage
 
@@ -52,14 +53,21 @@ struct VersionWriter: Sendable {
     path(of: version.key, FileMark(metadata: version.metadata)?.attributes, options)
   }
 
-  /// Writes the version. If it was replaced and collected since it was listed, writes the current one.
+  /// Writes the version. If it was replaced and collected since it was listed, writes the current one, unless a state is
+  /// exported.
   func writeCurrent(
     _ listed: BlobVersion, through trails: inout ExportTrails, _ limiter: RateLimiter? = nil
   ) throws(BlobStorageError) -> Result {
     var version = listed
     while true {
       let result = try write(version, through: &trails, limiter)
-      guard case .failed(_, isDamage: true) = result, options.state == nil else { return result }
+      guard case .failed(_, isDamage: true) = result else { return result }
+      if options.state != nil {
+        let kept = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+          try transaction.keptVersion(ofKey: Array(version.key.utf8), version.id.stamp)
+        }
+        return kept != nil ? result : .failed(.missing(version.key), isDamage: false)
+      }
       guard let current = try engine.version(version.key, nil) else { return .dropped }
       if current.id == version.id { return result }
       version = current

@@ -27,9 +27,9 @@ public struct RetentionPolicy: Sendable, Hashable {
     guard !isEmpty else {
       throw BlobStorageError(.invalidArgument, "A retention without a rule would drop everything: give one.")
     }
-    guard counts.allSatisfy({ $0 >= 0 }) else {
+    guard counts.allSatisfy({ $0 >= 0 }), (within ?? .zero) >= .zero else {
       throw BlobStorageError(
-        .invalidArgument, "A rule of a retention keeps a negative number: give 0 or more.")
+        .invalidArgument, "A rule of a retention has a negative number or time: give 0 or more.")
     }
   }
 

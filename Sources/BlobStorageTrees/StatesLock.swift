@@ -32,7 +32,7 @@ package final class StatesLock {
   }
 
   /// The lock of a retention; nil if an import is still under way after a second.
-  static func exclusive(_ folder: StoreFolder) throws(BlobStorageError) -> StatesLock? {
+  package static func exclusive(_ folder: StoreFolder) throws(BlobStorageError) -> StatesLock? {
     try held(folder, .exclusive, withinSeconds: 1)
   }
 }

@@ -436,14 +436,10 @@ extension Engine {
     _ = try drop(keys, keeping: nil, .durable, held: held)
   }
 
-  /// Drops states, and what imports keep for them, except held states and what those need.
-  ///
-  /// - Parameter selected: returns those of the internal keys to drop.
-  package func dropStates(
-    selected: ([[UInt8]]) throws(BlobStorageError) -> [[UInt8]] = { $0 }
-  ) throws(BlobStorageError) {
+  /// Drops all states, and what imports keep for them, except held states and what those need.
+  func dropStates() throws(BlobStorageError) {
     for purpose in [InternalKey.Purpose.state, .link, .replaced, .attributes] {
-      let keys = try selected(try internalVersions(purpose.prefix).map(\.key))
+      let keys = try internalVersions(purpose.prefix).map(\.key)
       try dropInternal(keys)
       // A held state needs its links and its versions.
       if try holds(on: keys).contains(where: { $0 != nil }) { return }

@@ -157,7 +157,8 @@ package final class OutputFolder: Sendable {
         continue
       }
       let text = [CChar](terminating: name)
-      let opened = uninterrupted { bs_open_at(folder.number, text, 0) }
+      // Opening a named pipe would wait for a writer.
+      let opened = uninterrupted { bs_open_at(folder.number, text, Int32(BS_OPEN_NONBLOCK)) }
       if opened >= 0 {
         let file = OwnedDescriptor(owning: Int32(opened))
         guard uninterrupted({ bs_lock(file.number, 1, 0) }) == 1 else { continue }

@@ -148,6 +148,27 @@ struct CopyRuleTests {
     #expect(try target.verify().damaged == [])
   }
 
+  @Test("is all but what the source cannot read of the versions that it keeps for states")
+  func damagedReplaced() throws {
+    var random = SplitMix64.announced()
+    let from = try CopyPlace(isRemote: false)
+    let source = try from.engine()
+    _ = try source.put("k", random.bytes(10_000), PutOptions())
+    let digest = try #require(try source.version("k", nil)).digest
+    var options = PutOptions()
+    options.keepsReplaced = true
+    _ = try source.put("k", random.bytes(10_000), options)
+    try source.close()
+    try damageRecord(of: digest, in: from)
+    let (opened, targetPlace) = (try from.engine(), try CopyPlace(isRemote: false))
+    let target = try targetPlace.engine()
+    let report = try runCopy(opened, to: target)
+    #expect(report.damaged.map(\.key) == ["a state of “k”"])
+    #expect(report.damaged.map(\.digest) == [digest])
+    #expect(try target.keys("", after: nil, limit: 10).map(\.key) == ["k"])
+    #expect(try target.verify().damaged == [])
+  }
+
   @Test("is no chunk that is not what its digest says, though its checksum is right")
   func wrongDigest() throws {
     let sourcePlace = try CopyPlace(isRemote: false)
@@ -351,6 +372,27 @@ struct CopyRuleTests {
     try runCopy(source, to: target)
     #expect(try StateFile(target).states().map(\.id) == StateFile(source).states().map(\.id))
     #expect(try target.keys("", after: nil, limit: 9).map(\.key) == ["i/a", "i/b", "k"])
+  }
+
+  @Test("is extended attributes that are stored apart before the versions that need them")
+  func attributesFirst() throws {
+    let (from, to) = (try CopyPlace(isRemote: false), try CopyPlace(isRemote: false))
+    let seconds = Atomic<Int>(0)
+    let time = PassingTime(
+      now: { Double(seconds.wrappingAdd(1, ordering: .relaxed).newValue) }, wait: { _ in })
+    let (source, target) = (try from.engine(), try to.engine(time: time))
+    // More than one commit takes.
+    for index in 0..<600 { _ = try source.put("k\(index)", [1], PutOptions(durability: .relaxed)) }
+    let prefix = InternalKey.Purpose.attributes.prefix
+    try source.putInternal(InternalKey.Purpose.attributes.key([1]), .data(Data([2])))
+    _ = try Copier(from: source, to: target, CopyOptions()) { _ in
+      do {
+        let isBegun = try !target.keys("", after: nil, limit: 1).isEmpty
+        let count = try target.internalVersions(prefix).count
+        #expect(!isBegun || count == 1)
+      } catch { Issue.record(error) }
+    }.run()
+    #expect(try target.keys("", after: nil, limit: 700).count == 600)
   }
 
   @Test("reports its progress, in bytes and keys")

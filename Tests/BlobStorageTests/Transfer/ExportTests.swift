@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import BlobStorageTransfer
+import BlobStorageTrees
 import Foundation
 import Synchronization
 import SystemPackage
@@ -128,6 +129,37 @@ struct ExportTests {
     try await exporting.close()
   }
 
+  @Test("names a version of a state that is deleted meanwhile as missing, and not as damaged")
+  func deletedMeanwhile() async throws {
+    try FileManager.default.createDirectory(atPath: "\(root)/tree", withIntermediateDirectories: true)
+    for number in 0..<400 {
+      try Data("\(number)".utf8).write(to: URL(filePath: "\(root)/tree/k\(1_000 + number)"))
+    }
+    let state = try await store.importFiles(["\(root)/tree"]).state
+    try await store.close()
+    let exporting = try await place.opened()
+    let isFirst = Mutex(true)
+    let report = try await exporting.exportFiles(to: target, options: ExportOptions(state: state)) { _ in
+      let changes = isFirst.withLock { isFirst in
+        defer { isFirst = false }
+        return isFirst
+      }
+      guard changes else { return }
+      // The first file is written, and all keys are listed.
+      do {
+        let engine = try place.engine()
+        _ = try engine.delete(["k1395"], .relaxed)
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+        try engine.close()
+      } catch { Issue.record(error) }
+    }
+    #expect(report.fileCount == 399)
+    #expect(report.damaged == [])
+    #expect(report.skipped.map(\.path) == ["k1395"])
+    #expect(report.skipped.map(\.code) == [.missingVersion])
+    try await exporting.close()
+  }
+
   @Test("restores times, strips the prefix, and replaces files only if asked, and only by whole ones")
   func imported() async throws {
     let manager = FileManager.default
@@ -176,6 +208,14 @@ struct ExportTests {
     #expect(try text("a") == "mine")
     #expect(try text("d/b") == "d/b")
     #expect(try manager.subpathsOfDirectory(atPath: target).sorted() == ["a", "d", "d/b", "other"])
+  }
+
+  @Test("does not wait for a pipe that is named like a file of an export that died", .timeLimit(.minutes(1)))
+  func pipe() async throws {
+    try await put(["a"])
+    try FileManager.default.createDirectory(atPath: target, withIntermediateDirectories: false)
+    #expect(mkfifo("\(target)/.blobstorage-x-1.partial", 0o600) == 0)
+    #expect(try await store.exportFiles(to: target).fileCount == 1)
   }
 
   @Test("of no keys makes no folder")

@@ -346,6 +346,46 @@ struct RetentionTests {
     try await target.close()
   }
 
+  @Test("a copy of a prefix leaves what a state of the target has of it", arguments: [false, true])
+  func prefixCopies(isMirror: Bool) async throws {
+    let (place, other) = (try StorePlace(), try StorePlace())
+    let (source, target) = (try await place.opened(), try await other.opened())
+    let states = try await importStates(1, "t", place, source)
+    _ = try await source.copy(to: target)
+    let tree = place.temporary.path.string + "/tree-t"
+    try Data("changed".utf8).write(to: URL(filePath: tree + "/a"))
+    _ = try await source.importFiles([tree], options: ImportOptions(prefix: "t/"))
+    _ = try await source.copy(
+      to: target, options: CopyOptions(prefix: "t/", isMirror: isMirror, isForced: isMirror))
+    #expect(try await target.data(forKey: "t/a") == Data("changed".utf8))
+    #expect(try await target.versions(of: "t/a").count == 1)
+    let version = try #require(try await target.version(of: "t/a", in: states[0]))
+    #expect(try await target.data(for: version.digest) == Data("t 0".utf8))
+    try await source.close()
+    try await target.close()
+  }
+
+  @Test("a copy leaves what a held state of the target builds on")
+  func heldStateInTarget() async throws {
+    let (place, other) = (try StorePlace(), try StorePlace())
+    let (source, target) = (try await place.opened(), try await other.opened())
+    let states = try await importStates(2, "t", place, source)
+    _ = try await source.copy(to: target)
+    try await target.hold(.state(states[1]), as: "mine")
+    _ = try await source.keep(policy { $0.last = 0 }, of: .all)
+    for isMirror in [false, true] {
+      _ = try await source.copy(to: target, options: CopyOptions(isMirror: isMirror, isForced: isMirror))
+      #expect(try await target.states().map(\.name) == ["t1"])
+      #expect(try await target.version(of: "t/a", in: states[1]) != nil)
+    }
+    #expect(try await target.releaseHold("mine"))
+    _ = try await source.copy(to: target)
+    #expect(try await target.states().isEmpty)
+    #expect(try target.engine.internalVersions(InternalKey.Purpose.link.prefix).isEmpty)
+    try await source.close()
+    try await target.close()
+  }
+
   @Test("names a state whose record is that of another, and goes on with the others")
   func forged() async throws {
     let place = try StorePlace()
@@ -427,6 +467,7 @@ struct RetentionTests {
     _ = try await importStates(2, "t", place, store)
     let cases: [(KeyScope, RetentionPolicy)] = [
       (.all, RetentionPolicy()), (.all, policy { $0.daily = -1 }), (.prefix(""), policy { $0.last = 1 }),
+      (.all, policy { $0.within = .seconds(-1) }),
     ]
     for (scope, rules) in cases {
       let error = await #expect(throws: BlobStorageError.self) { try await store.keep(rules, of: scope) }
@@ -500,6 +541,30 @@ struct RetentionTests {
     try await keep(1)
     #expect(try count() == 0)
     try await store.close()
+  }
+
+  @Test("a copy leaves extended attributes that another key of the target has", arguments: [false, true])
+  func attributesInTarget(isMirror: Bool) async throws {
+    let (place, other) = (try StorePlace(), try StorePlace())
+    let (source, target) = (try await place.opened(), try await other.opened())
+    let (file, out) = (place.temporary.path.string + "/a", place.temporary.path.string + "/out")
+    try Data("one".utf8).write(to: URL(filePath: file))
+    let value = String(repeating: "1", count: 3_000)
+    _ = try run(["setfattr", "-n", "user.long", "-v", value, file])
+    _ = try await source.importFiles([file])
+    _ = try await source.copy(to: target)
+    #expect(try await target.rename("a", to: "mine"))
+    try await target.hold(.key("mine"), as: "hold")
+    _ = try await source.delete("a")
+    _ = try await source.keep(policy { $0.last = 0 }, of: .all)
+    _ = try await source.copy(to: target, options: CopyOptions(isMirror: isMirror, isForced: isMirror))
+    #expect(try target.engine.internalVersions(InternalKey.Purpose.attributes.prefix).count == 1)
+    _ = try await target.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+    #expect(try await target.exportFiles(to: out, options: ExportOptions(prefix: "mine")).damaged.isEmpty)
+    let command = ["getfattr", "-n", "user.long", "--only-values", "--absolute-names"]
+    #expect(try run(command + ["\(out)/mine"]) == value)
+    try await source.close()
+    try await target.close()
   }
 
   private func run(_ arguments: [String]) throws -> String {
