@@ -35,6 +35,21 @@ struct RemoteMemberTests {
     #expect(throws: BlobStorageError.self) { try session.commit { _ in } }
   }
 
+  @Test("of a repair are not registered any more once it has ended")
+  func repair() throws {
+    var random = SplitMix64.announced()
+    let one = try machines.engine("one")
+    for key in ["kept", "lost"] { _ = try one.put(key, random.bytes(20_000), PutOptions()) }
+    let packs = machines.names("packs/")
+    try one.close()
+    let two = try machines.engine("two")
+    #expect(try two.data("lost", nil) != nil)
+    machines.store.set(packs[1], nil)
+    #expect(try two.repair(acceptsLosses: true).dropped.map(\.key) == ["lost"])
+    try two.close()
+    #expect(machines.names("writers/") == [])
+  }
+
   @Test("count on packs that they have looked for, though their periodic work forgets that meanwhile")
   func forgottenMeanwhile() throws {
     let one = try machines.engine("one")
