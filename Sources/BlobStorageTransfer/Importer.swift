@@ -120,6 +120,7 @@ package final class Importer {
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
       // Another process may have stored versions that were found, or kept for a state, without syncing them.
       try engine.sharing.synchronizeFound(engine.writer)
+      try engine.sharing.checkKept(of: engine.writer)
     } else {
       tell(force: true)
     }

@@ -50,6 +50,7 @@ package struct LocalSharing: Sharing {
     }
   }
 
+  package func checkKept(of session: WriterSession) {}
   package func extend() -> ExtensionReport { ExtensionReport() }
   package func extendForMissing() -> Bool { false }
   package func completeCatalog() -> Bool { false }

@@ -89,6 +89,11 @@ package protocol Sharing: CatalogExtender {
   /// failed to publish, may have left it.
   func synchronizeFound(_ session: WriterSession) throws(BlobStorageError)
 
+  /// Checks the packs that imports rely on without having looked for them.
+  ///
+  /// - Throws: `corrupted` if one was deleted or cut. The next import stores its bytes again.
+  func checkKept(of session: WriterSession) throws(BlobStorageError)
+
   /// Extends the catalog by everything that was published or removed before the call.
   @discardableResult
   func extend() throws(BlobStorageError) -> ExtensionReport

@@ -102,8 +102,9 @@ package final class SharedStore: Sharing {
     if let failure = try adoptLeftSpool() { throw failure }
   }
 
-  package func synchronizeFound(_ session: WriterSession) throws(BlobStorageError) {
-    try session.rollOver()
+  package func synchronizeFound(_ session: WriterSession) throws(BlobStorageError) { try session.rollOver() }
+
+  package func checkKept(of session: WriterSession) throws(BlobStorageError) {
     try (session.publisher as? SharedWriter)?.checkKept(of: session)
   }
 

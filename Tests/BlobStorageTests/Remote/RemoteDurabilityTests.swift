@@ -59,6 +59,21 @@ struct RemoteDurabilityTests {
     try engine.close()
   }
 
+  @Test("are not unchanged files whose pack was deleted, also if a deletion that finds nothing comes before")
+  func importLostBesideDeletion() throws {
+    let place = try RemotePlace()
+    let folder = try tree(place)
+    let first = try place.engine("one")
+    try importTree(first, folder)
+    try first.close()
+    for name in place.packNames { place.objects.objects[name] = nil }
+    let engine = try place.engine("one")
+    #expect(try importTree(engine, folder, .relaxed).unchangedFileCount == 6)
+    #expect(try engine.delete(["absent"], .durable) == 0)
+    #expect(failure { try importTree(engine, folder) }?.code == .corrupted)
+    try engine.close()
+  }
+
   @Test("are not versions that are kept for a state and whose pack was deleted: the import says so")
   func importKept() throws {
     let place = try RemotePlace()
