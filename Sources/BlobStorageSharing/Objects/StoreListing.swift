@@ -53,8 +53,9 @@ package struct StoreListing: Sendable {
       let isOutdated = after.removed != before.removed
       before = after
       if isOutdated { continue }
-      let noFences = try noFences(entries, after, published, strays, objects, storeID)
-      let listing = StoreListing(entries, after, published, strays.union(noFences))
+      let last = Self.published(published, after.removed, of: writer)
+      let noFences = try noFences(entries, after, last, strays, objects, storeID)
+      let listing = StoreListing(entries, after, last, strays.union(noFences))
       // Pages are not from one moment: a later page may have a pack whose predecessor came after an earlier page.
       if weaknesses.contains(.acceptsGaps) || listing.missing.isEmpty || listing.missing == gaps {
         return listing
@@ -62,6 +63,18 @@ package struct StoreListing: Sendable {
       gaps = listing.missing
     }
     throw BlobStorageError(.busy, "Other machines kept removing packs during the listing: try again.")
+  }
+
+  /// Adds the packs that were removed: their writers had published all packs before them.
+  private static func published(
+    _ known: [UInt64: UInt32], _ removed: RemovedPacks, of writer: UInt64?
+  ) -> [UInt64: UInt32] {
+    var published = known
+    for owner in writer.map({ [$0] }) ?? Array(removed.ranges.keys) {
+      guard let last = removed.last(of: owner) else { continue }
+      published[owner] = max(published[owner] ?? 0, last)
+    }
+    return published
   }
 
   /// The names of published packs whose objects are as short as a fence, and none: something has replaced them, and the
