@@ -75,12 +75,16 @@ struct FoundBlobs {
   }
 
   /// Whether the view has packs on which nothing new may rely.
+  ///
+  /// - Parameter countsLost: whether lost packs, which no collector removes, count too.
   static func isCollecting(
-    _ view: ReadTransaction, _ backend: any Backend
+    _ view: ReadTransaction, _ backend: any Backend, countsLost: Bool = true
   ) throws(BlobStorageError) -> Bool {
     if try backend.countsOnAll(settledLog: view.meta(.settledLog)) { return false }
     // A process that knows less of collections than the backend may have extended the catalog since.
-    return try view.packRows().contains { $0.row.state != .live || !backend.isCountedOn($0.row.name) }
+    return try view.packRows().contains { (_, row) in
+      (countsLost || !row.isLost) && (row.state != .live || !backend.isCountedOn(row.name))
+    }
   }
 
   /// Whether no collector is about to remove what a blob needs.
