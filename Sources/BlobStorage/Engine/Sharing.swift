@@ -89,10 +89,14 @@ package protocol Sharing: CatalogExtender {
   /// failed to publish, may have left it.
   func synchronizeFound(_ session: WriterSession) throws(BlobStorageError)
 
+  /// How often ``checkKept(of:since:)`` has found a loss.
+  func keptLossCount(of session: WriterSession) -> Int
+
   /// Checks the packs that imports rely on without having looked for them.
   ///
+  /// - Parameter lossCount: the count when the import began.
   /// - Throws: `corrupted` if one was deleted or cut. The next import stores its bytes again.
-  func checkKept(of session: WriterSession) throws(BlobStorageError)
+  func checkKept(of session: WriterSession, since lossCount: Int) throws(BlobStorageError)
 
   /// Extends the catalog by everything that was published or removed before the call.
   @discardableResult

@@ -104,8 +104,12 @@ package final class SharedStore: Sharing {
 
   package func synchronizeFound(_ session: WriterSession) throws(BlobStorageError) { try session.rollOver() }
 
-  package func checkKept(of session: WriterSession) throws(BlobStorageError) {
-    try (session.publisher as? SharedWriter)?.checkKept(of: session)
+  package func keptLossCount(of session: WriterSession) -> Int {
+    (session.publisher as? SharedWriter)?.keptLossCount ?? 0
+  }
+
+  package func checkKept(of session: WriterSession, since lossCount: Int) throws(BlobStorageError) {
+    try (session.publisher as? SharedWriter)?.checkKept(of: session, since: lossCount)
   }
 
   /// Publishes packs that dead processes left. Returns the error if some could not be published. Those stay, and reads
