@@ -71,6 +71,27 @@ struct RemoteMemberTests {
     try engine.close()
   }
 
+  @Test("look for each pack that a version needs before they make it current again")
+  func restored() throws {
+    var random = SplitMix64.announced()
+    // Of several chunks each.
+    let (shared, more) = (random.bytes(500_000), random.bytes(500_000))
+    let one = try machines.engine("one")
+    _ = try one.put("shared", shared, PutOptions())
+    let pack = machines.names("packs/")[0]
+    _ = try one.put("a", shared + more, PutOptions(replacement: .archiveCurrent))
+    let version = try #require(try one.versions("a").first)
+    _ = try one.put("a", Array("new".utf8), PutOptions(replacement: .archiveCurrent))
+    try one.close()
+    // The pack of its manifest is there, and this machine has kept the other.
+    machines.store.set(pack, nil)
+    let again = try machines.engine("one")
+    let result = try #require(try again.putVersion(version.id, of: "a", as: "a", PutOptions()))
+    #expect(result.newByteCount > 0)
+    try again.close()
+    #expect(try machines.engine("two").data("a", nil) == Data(shared + more))
+  }
+
   @Test("that are dead are not waited for once their state folder is opened again")
   func dead() throws {
     var dying: Engine? = try machines.engine("one")
