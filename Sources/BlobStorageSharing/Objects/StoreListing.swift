@@ -80,7 +80,8 @@ package struct StoreListing: Sendable {
   /// The names of published packs whose objects are as short as a fence, and none: something has replaced them, and the
   /// packs are missing.
   ///
-  /// No writer publishes behind a fence. So only what has packs behind it, or was published, is read.
+  /// No writer publishes behind a fence, or puts an end mark there. So only what has objects behind it, or was
+  /// published, is read.
   private static func noFences(
     _ entries: [ObjectPage.Entry], _ collections: Collections, _ published: [UInt64: UInt32],
     _ strays: Set<PackName>, _ objects: any ObjectStore, _ storeID: [UInt8]
@@ -90,12 +91,12 @@ package struct StoreListing: Sendable {
     for (index, entry) in entries.enumerated() where Fence.hasLength(entry.byteCount) {
       guard let name = SharedNames.packName(entry.name), counts(name) else { continue }
       var isPublished = published[name.writer] ?? 0 >= name.sequence
-      // A listing is in order: the writer's later packs follow.
+      // A listing is in order: the writer's later packs and its end mark follow.
       var next = index + 1
       while !isPublished, next < entries.count, let later = SharedNames.packName(entries[next].name),
         later.writer == name.writer
       {
-        isPublished = !Fence.hasLength(entries[next].byteCount) && counts(later)
+        isPublished = counts(later)
         next += 1
       }
       guard isPublished else { continue }

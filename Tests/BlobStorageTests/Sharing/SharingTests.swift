@@ -311,6 +311,14 @@ struct SharingTests {
     listing = try StoreListing.read(
       place.objects, storeID: id, known: Collections(), published: [5: 3])
     #expect(listing.missing == [name(5, 2), name(5, 3)] && listing.fences == [6: 2])
+    // The last one of a writer that has left.
+    place.addPack(7, 1)
+    let end = Fence(name(7, 2), by: nil).encoded(storeID: id)
+    place.objects.set(SharedNames.pack(name(7, 2)), end)
+    #expect(try place.listing().ended.contains(7))
+    place.objects.set(SharedNames.pack(name(7, 1)), bytes)
+    listing = try place.listing()
+    #expect(listing.missing.contains(name(7, 1)) && listing.fences[7] == 2)
   }
 
   @Test("every page is asked for, and missing pages are reported")
