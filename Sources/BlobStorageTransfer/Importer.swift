@@ -67,6 +67,7 @@ package final class Importer {
     let paths = try paths.map { (path) throws(BlobStorageError) in try path.filePath() }
     let start = Date()
     try engine.checkOpen()
+    let lossCount = engine.sharing.keptLossCount(of: engine.writer)
     limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: engine.environment.time)
     if paths.count > 1, let collision = try KeyCollision.find(paths, options) {
       throw BlobStorageError(
@@ -122,6 +123,7 @@ package final class Importer {
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
       // Another process may have stored versions that were found, or kept for a state, without syncing them.
       try engine.sharing.synchronizeFound(engine.writer, exceptFailed: failedPacks)
+      try engine.sharing.checkKept(of: engine.writer, since: lossCount)
     } else {
       tell(force: true)
     }

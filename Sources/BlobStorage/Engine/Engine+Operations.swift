@@ -399,6 +399,9 @@ extension Engine {
   ) throws(BlobStorageError) -> PutResult? {
     try checkOpen()
     try check(options.condition, on: to)
+    if !sharing.collectsBesideCommits, try lacksPack(id, of: from) {
+      return try putAgain(id, of: from, as: to, options)
+    }
     return try commitVersions(on: [from, to], options.durability) {
       (commit, found) throws(BlobStorageError) -> PutResult? in
       guard let row = try Self.found(id, of: from, commit.transaction)?.row,
@@ -411,6 +414,39 @@ extension Engine {
     } orInBucket: { [self] () throws(BlobStorageError) -> PutResult? in
       try putAgain(id, of: from, as: to, options)
     }
+  }
+
+  /// Whether a pack that a version's blob needs is missing, was cut or is not published. In a bucket a change looks for
+  /// all packs that it counts on.
+  private func lacksPack(
+    _ id: BlobVersion.ID?, of key: [UInt8]
+  ) throws(BlobStorageError) -> Bool {
+    let digest = try catalog.read { (transaction) throws(BlobStorageError) -> BlobDigest? in
+      try Self.found(id, of: key, transaction)?.row.digest
+    }
+    guard let digest, !digest.isUnknown, let layout = try blobs.layout(digest) else { return false }
+    var numbers: Set<UInt32> = []
+    var isWhole = true
+    try LiveWalk(blobs).forEachRow(of: layout) { (_, row) in
+      guard let row else {
+        isWhole = false
+        return
+      }
+      numbers.insert(row.place.pack)
+    }
+    if !isWhole { return true }
+    let names = try catalog.read { (transaction) throws(BlobStorageError) -> Set<PackName> in
+      if let manifest = try transaction.manifestRow(digest) { numbers.insert(manifest.place.pack) }
+      var names: Set<PackName> = []
+      for number in numbers {
+        guard let row = try transaction.packRow(number), !writer.publisher.precedes(row.name, writer) else {
+          continue
+        }
+        names.insert(row.name)
+      }
+      return names
+    }
+    return try writer.publisher.secure(names, of: writer) != nil
   }
 
   /// Puts the content and the metadata of a version like any others: what lies in condemned or cut packs is stored
@@ -518,8 +554,7 @@ extension Engine {
     orInBucket putAgain: (() throws(BlobStorageError) -> T?)? = nil
   ) throws(BlobStorageError) -> T? {
     let isShared = !sharing.collectsBesideCommits
-    var found = FoundBlobs(
-      checksCondemned: isShared || keys.first != keys.last, checksBlobs: isShared && putAgain != nil)
+    var found = FoundBlobs(checksCondemned: isShared || keys.first != keys.last)
     for _ in 0..<8 {
       found.begin()
       let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in

@@ -7,9 +7,6 @@
 ///   one before it is published.
 struct FoundBlobs {
   let checksCondemned: Bool
-  /// Whether to look for the pack with a blob's only chunk, or else its manifest, too. That costs one lookup, and the
-  /// pack has most of a blob's chunks.
-  let checksBlobs: Bool
   /// Packs to sync first.
   private(set) var unsynced: Set<PackName> = []
   /// Blobs whose chunks have to be known first.
@@ -19,10 +16,7 @@ struct FoundBlobs {
   private var synced: Set<PackName> = []
   private var chunks: [BlobDigest: [BlobDigest]] = [:]
 
-  init(checksCondemned: Bool, checksBlobs: Bool) {
-    self.checksCondemned = checksCondemned
-    self.checksBlobs = checksBlobs
-  }
+  init(checksCondemned: Bool) { self.checksCondemned = checksCondemned }
 
   var isComplete: Bool { unsynced.isEmpty && unknown.isEmpty && refusal == nil }
 
@@ -48,16 +42,9 @@ struct FoundBlobs {
       guard !row.digest.isUnknown else {
         throw BlobStorageError(.corrupted, "A version's blob cannot be found any more: run verify.")
       }
-      var places = [row.place]
-      if checksBlobs, let chunk = try view.chunkRow(row.digest) {
-        places.append(chunk.place)
-      } else if checksBlobs, let manifest = try view.manifestRow(row.digest) {
-        places.append(manifest.place)
-      }
-      for place in places {
-        guard try !commit.canRefer(to: place), let pack = try view.packRow(place.pack) else { continue }
+      if try !commit.canRefer(to: row.place), let pack = try view.packRow(row.place.pack) {
         // In a bucket a condemned pack is not counted on, but its live records are copied before it goes.
-        let stays = synced.contains(pack.name) ? try commit.stays(at: place) : false
+        let stays = synced.contains(pack.name) ? try commit.stays(at: row.place) : false
         if !stays { unsynced.insert(pack.name) }
       }
       guard isCollecting else { continue }
@@ -75,12 +62,16 @@ struct FoundBlobs {
   }
 
   /// Whether the view has packs on which nothing new may rely.
+  ///
+  /// - Parameter countsLost: whether lost packs, which no collector removes, count too.
   static func isCollecting(
-    _ view: ReadTransaction, _ backend: any Backend
+    _ view: ReadTransaction, _ backend: any Backend, countsLost: Bool = true
   ) throws(BlobStorageError) -> Bool {
     if try backend.countsOnAll(settledLog: view.meta(.settledLog)) { return false }
     // A process that knows less of collections than the backend may have extended the catalog since.
-    return try view.packRows().contains { $0.row.state != .live || !backend.isCountedOn($0.row.name) }
+    return try view.packRows().contains { (_, row) in
+      (countsLost || !row.isLost) && (row.state != .live || !backend.isCountedOn(row.name))
+    }
   }
 
   /// Whether no collector is about to remove what a blob needs.

@@ -52,6 +52,8 @@ package struct LocalSharing: Sharing {
     }
   }
 
+  package func keptLossCount(of session: WriterSession) -> Int { 0 }
+  package func checkKept(of session: WriterSession, since lossCount: Int) {}
   package func extend() -> ExtensionReport { ExtensionReport() }
   package func extendForMissing() -> Bool { false }
   package func completeCatalog() -> Bool { false }

@@ -94,6 +94,15 @@ package protocol Sharing: CatalogExtender {
     _ session: WriterSession, exceptFailed known: Set<PackName>
   ) throws(BlobStorageError)
 
+  /// How often ``checkKept(of:since:)`` has found a loss.
+  func keptLossCount(of session: WriterSession) -> Int
+
+  /// Checks the packs that imports rely on without having looked for them.
+  ///
+  /// - Parameter lossCount: the count when the import began.
+  /// - Throws: `corrupted` if one was deleted or cut. The next import stores its bytes again.
+  func checkKept(of session: WriterSession, since lossCount: Int) throws(BlobStorageError)
+
   /// Extends the catalog by everything that was published or removed before the call.
   @discardableResult
   func extend() throws(BlobStorageError) -> ExtensionReport

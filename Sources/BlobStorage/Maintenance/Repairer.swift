@@ -472,7 +472,7 @@ extension Repairer {
       }
       left += waiting
     }
-    try session.rollOver()
+    try session.close()
     return (dropped, left)
   }
 

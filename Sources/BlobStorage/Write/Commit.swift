@@ -337,7 +337,11 @@ extension WriterSession.Commit {
     let backend = session.backend
     if backend.isDurableOnceSynced || row.byteCount == 0 { return true }
     let isCollecting =
-      if let known = self.isCollecting { known } else { try FoundBlobs.isCollecting(transaction, backend) }
+      if let known = self.isCollecting {
+        known
+      } else {
+        try FoundBlobs.isCollecting(transaction, backend, countsLost: false)
+      }
     self.isCollecting = isCollecting
     if !isCollecting { return true }
     // A manifest is not read inside a commit.

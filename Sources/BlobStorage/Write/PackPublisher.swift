@@ -31,7 +31,7 @@ package protocol PackPublisher: Sendable {
   /// Whether the record at `place` is stored for good once the session's records are. A pack that another process has
   /// not published yet may never be published (H1).
   ///
-  /// - Parameter isChecked: whether the caller calls ``secure(_:of:)`` for the pack. If not, a durable change looks for
+  /// - Parameter isChecked: whether the caller calls ``secure(_:of:)`` for the pack. If not, a durable import looks for
   ///   the pack at its end.
   func keeps(
     _ place: Place, _ transaction: ReadTransaction, _ session: WriterSession, isChecked: Bool

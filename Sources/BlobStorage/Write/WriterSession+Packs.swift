@@ -497,7 +497,7 @@ extension WriterSession {
 
   /// Whether the record at `place` is stored for good once the records of this session are (H1).
   ///
-  /// - Parameter isChecked: whether the caller secures the pack. If not, `synchronizeFound` looks for it.
+  /// - Parameter isChecked: whether the caller secures the pack. If not, ``Sharing/checkKept(of:since:)`` does.
   package func stays(
     at place: Place, _ transaction: ReadTransaction, isChecked: Bool = true
   ) throws(BlobStorageError) -> Bool {

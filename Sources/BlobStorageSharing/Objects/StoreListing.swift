@@ -53,8 +53,9 @@ package struct StoreListing: Sendable {
       let isOutdated = after.removed != before.removed
       before = after
       if isOutdated { continue }
-      let noFences = try noFences(entries, after, published, strays, objects, storeID)
-      let listing = StoreListing(entries, after, published, strays.union(noFences))
+      let last = Self.published(published, after.removed, of: writer)
+      let noFences = try noFences(entries, after, last, strays, objects, storeID)
+      let listing = StoreListing(entries, after, last, strays.union(noFences))
       // Pages are not from one moment: a later page may have a pack whose predecessor came after an earlier page.
       if weaknesses.contains(.acceptsGaps) || listing.missing.isEmpty || listing.missing == gaps {
         return listing
@@ -64,10 +65,23 @@ package struct StoreListing: Sendable {
     throw BlobStorageError(.busy, "Other machines kept removing packs during the listing: try again.")
   }
 
+  /// Adds the packs that were removed: their writers had published all packs before them.
+  private static func published(
+    _ known: [UInt64: UInt32], _ removed: RemovedPacks, of writer: UInt64?
+  ) -> [UInt64: UInt32] {
+    var published = known
+    for owner in writer.map({ [$0] }) ?? Array(removed.ranges.keys) {
+      guard let last = removed.last(of: owner) else { continue }
+      published[owner] = max(published[owner] ?? 0, last)
+    }
+    return published
+  }
+
   /// The names of published packs whose objects are as short as a fence, and none: something has replaced them, and the
   /// packs are missing.
   ///
-  /// No writer publishes behind a fence. So only what has packs behind it, or was published, is read.
+  /// No writer publishes behind a fence, or puts an end mark there. So only what has objects behind it, or was
+  /// published, is read.
   private static func noFences(
     _ entries: [ObjectPage.Entry], _ collections: Collections, _ published: [UInt64: UInt32],
     _ strays: Set<PackName>, _ objects: any ObjectStore, _ storeID: [UInt8]
@@ -77,12 +91,12 @@ package struct StoreListing: Sendable {
     for (index, entry) in entries.enumerated() where Fence.hasLength(entry.byteCount) {
       guard let name = SharedNames.packName(entry.name), counts(name) else { continue }
       var isPublished = published[name.writer] ?? 0 >= name.sequence
-      // A listing is in order: the writer's later packs follow.
+      // A listing is in order: the writer's later packs and its end mark follow.
       var next = index + 1
       while !isPublished, next < entries.count, let later = SharedNames.packName(entries[next].name),
         later.writer == name.writer
       {
-        isPublished = !Fence.hasLength(entries[next].byteCount) && counts(later)
+        isPublished = counts(later)
         next += 1
       }
       guard isPublished else { continue }

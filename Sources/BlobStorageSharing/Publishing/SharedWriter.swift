@@ -11,8 +11,16 @@ final class SharedWriter: PackPublisher {
   private let listLost: @Sendable () throws(BlobStorageError) -> [PackName]
   private let logger: Logger
   private var backend: RemoteBackend { publisher.backend }
-  /// Packs that a commit relies on without a check that their objects exist.
-  private let kept = Mutex<Set<PackName>>([])
+  private let kept = Mutex(Kept())
+  private let checking = Turn()
+
+  private struct Kept: Sendable {
+    /// Packs that imports rely on without a check that their objects exist.
+    var names: Set<PackName> = []
+    /// How often a check has found such a pack missing or cut, and the last time.
+    var lossCount = 0
+    var loss: BlobStorageError?
+  }
 
   init(
     _ publisher: Publisher, _ member: SharedMember, _ life: LifeSigns, _ logger: Logger,
@@ -84,7 +92,7 @@ final class SharedWriter: PackPublisher {
     if precedes(row.name, session) { return true }
     // A condemned pack counts too: its live records are copied before it goes.
     guard row.durableByteCount > place.offset, !row.isLost, !backend.isReplaced(row) else { return false }
-    if !isChecked, !backend.isThere(row) { kept.withLock { _ = $0.insert(row.name) } }
+    if !isChecked, !backend.isThere(row) { kept.withLock { _ = $0.names.insert(row.name) } }
     return true
   }
 
@@ -97,7 +105,7 @@ final class SharedWriter: PackPublisher {
     guard !names.isEmpty else { return nil }
     let areThere = names.count > Self.askedCountMax ? false : try backend.areThere(names)
     // Of lost ones, `checkKept` tells what relies on them.
-    if areThere { kept.withLock { $0.subtract(names) } } else { _ = try listLost() }
+    if areThere { kept.withLock { $0.names.subtract(names) } } else { _ = try listLost() }
     return try firstAbsent(of: Set(names), session)
   }
 
@@ -129,24 +137,39 @@ final class SharedWriter: PackPublisher {
   /// From this number on, one listing of all packs costs less than checking each.
   private static let askedCountMax = 1_000
 
-  /// Checks the packs that unchanged files rely on, and all others, which may have their chunks.
+  var keptLossCount: Int { kept.withLock { $0.lossCount } }
+
+  /// Checks the packs that unchanged files rely on, and all others, which may have their chunks. Imports share these
+  /// packs, so a loss that one import finds ends all that run.
   ///
+  /// - Parameter lossCount: ``keptLossCount`` when the import began.
   /// - Throws: `corrupted` if one is missing, or if one that unchanged files rely on was cut. Later puts do not rely on
   ///   it.
-  func checkKept(of session: WriterSession) throws(BlobStorageError) {
-    let names = kept.withLock { kept in
-      defer { kept = [] }
-      return kept
+  func checkKept(of session: WriterSession, since lossCount: Int) throws(BlobStorageError) {
+    try checking.acquire()
+    defer { checking.release() }
+    let (names, loss) = kept.withLock { ($0.names, $0.lossCount == lossCount ? nil : $0.loss) }
+    if let loss { throw loss }
+    let lost = try firstLost(of: names, session)
+    kept.withLock { $0.names.subtract(names) }
+    guard let lost else { return }
+    let error = BlobStorageError(
+      .corrupted,
+      "Pack \(lost) was published, and its object was deleted or cut: repeat what you began, which stores it again.",
+      pack: "\(lost)")
+    kept.withLock { kept in
+      kept.lossCount += 1
+      kept.loss = error
     }
-    guard try rows(names, session).contains(where: { !backend.isThere($0) }) else { return }
-    var lost = try listLost().first
-    if lost == nil { lost = try firstAbsent(of: names, session) }
-    if let lost {
-      throw BlobStorageError(
-        .corrupted,
-        "Pack \(lost) was published, and its object was deleted or cut: repeat what you began, which stores it again.",
-        pack: "\(lost)")
-    }
+    throw error
+  }
+
+  private func firstLost(
+    of names: Set<PackName>, _ session: WriterSession
+  ) throws(BlobStorageError) -> PackName? {
+    guard try rows(names, session).contains(where: { !backend.isThere($0) }) else { return nil }
+    if let lost = try listLost().first { return lost }
+    return try firstAbsent(of: names, session)
   }
 
   /// Seals the pack of a commit, and waits until it is published. Concurrent callers share a pack: group commit.

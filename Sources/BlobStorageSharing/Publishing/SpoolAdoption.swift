@@ -160,7 +160,7 @@ struct SpoolAdoption {
           unfinished.insert(writer)
           return
         }
-        if isRegistered, follows(name, listing), !row.isDamaged, try isWhole(name, file),
+        if isRegistered, try follows(name, listing), !row.isDamaged, try isWhole(name, file),
           try publish(name, file)
         {
           continue
@@ -197,13 +197,18 @@ struct SpoolAdoption {
   /// Whether all earlier packs of the writer were published, and none is a fence. Packs behind a gap or a fence are not
   /// part of the store.
   ///
-  /// A power cut can lose a pack, and a killed opening can have set one aside.
-  private func follows(_ name: PackName, _ listing: StoreListing) -> Bool {
+  /// A power cut can lose a pack, and a killed opening can have set one aside. A pack that was published counts even if
+  /// its object is lost.
+  private func follows(_ name: PackName, _ listing: StoreListing) throws(BlobStorageError) -> Bool {
     if listing.isFenced(name) { return false }
     guard name.sequence > 1 else { return true }
     let before = PackName(writer: name.writer, sequence: name.sequence - 1)
-    return listing.packs[before] != nil || backend.publishedByteCount(before) != nil
+    if listing.packs[before] != nil || backend.publishedByteCount(before) != nil
       || backend.collections.removed.contains(before)
+    {
+      return true
+    }
+    return try row(of: before)?.durableByteCount ?? 0 > 0
   }
 
   private mutating func setAside(_ name: PackName) throws(BlobStorageError) {

@@ -107,7 +107,14 @@ package final class SharedStore: Sharing {
     _ session: WriterSession, exceptFailed known: Set<PackName>
   ) throws(BlobStorageError) {
     try session.rollOver()
-    try (session.publisher as? SharedWriter)?.checkKept(of: session)
+  }
+
+  package func keptLossCount(of session: WriterSession) -> Int {
+    (session.publisher as? SharedWriter)?.keptLossCount ?? 0
+  }
+
+  package func checkKept(of session: WriterSession, since lossCount: Int) throws(BlobStorageError) {
+    try (session.publisher as? SharedWriter)?.checkKept(of: session, since: lossCount)
   }
 
   /// Publishes packs that dead processes left. Returns the error if some could not be published. Those stay, and reads

@@ -59,6 +59,43 @@ struct RemoteDurabilityTests {
     try engine.close()
   }
 
+  @Test("are not unchanged files whose pack was deleted, also if a deletion that finds nothing comes before")
+  func importLostBesideDeletion() throws {
+    let place = try RemotePlace()
+    let folder = try tree(place)
+    let first = try place.engine("one")
+    try importTree(first, folder)
+    try first.close()
+    for name in place.packNames { place.objects.objects[name] = nil }
+    let engine = try place.engine("one")
+    #expect(try importTree(engine, folder, .relaxed).unchangedFileCount == 6)
+    #expect(try engine.delete(["absent"], .durable) == 0)
+    #expect(failure { try importTree(engine, folder) }?.code == .corrupted)
+    try engine.close()
+  }
+
+  @Test("are not unchanged files whose pack was deleted, also if another import notices that first")
+  func importLostBesideImport() throws {
+    let place = try RemotePlace()
+    let folder = try tree(place)
+    let first = try place.engine("one")
+    try importTree(first, folder)
+    try first.close()
+    for name in place.packNames { place.objects.objects[name] = nil }
+    let engine = try place.engine("one")
+    let lossCount = engine.sharing.keptLossCount(of: engine.writer)
+    // What an import relies on that is about to end.
+    #expect(try importTree(engine, folder, .relaxed).unchangedFileCount == 6)
+    let other = place.temporary.path.appending("other").string
+    try FileManager.default.createDirectory(atPath: other, withIntermediateDirectories: true)
+    try Data("other".utf8).write(to: URL(filePath: "\(other)/file"))
+    #expect(failure { try importTree(engine, other) }?.code == .corrupted)
+    let error = failure { try engine.sharing.checkKept(of: engine.writer, since: lossCount) }
+    #expect(error?.code == .corrupted)
+    #expect(try importTree(engine, folder).unchangedFileCount == 0)
+    try engine.close()
+  }
+
   @Test("are not versions that are kept for a state and whose pack was deleted: the import says so")
   func importKept() throws {
     let place = try RemotePlace()

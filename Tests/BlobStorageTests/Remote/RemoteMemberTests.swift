@@ -35,6 +35,21 @@ struct RemoteMemberTests {
     #expect(throws: BlobStorageError.self) { try session.commit { _ in } }
   }
 
+  @Test("of a repair are not registered any more once it has ended")
+  func repair() throws {
+    var random = SplitMix64.announced()
+    let one = try machines.engine("one")
+    for key in ["kept", "lost"] { _ = try one.put(key, random.bytes(20_000), PutOptions()) }
+    let packs = machines.names("packs/")
+    try one.close()
+    let two = try machines.engine("two")
+    #expect(try two.data("lost", nil) != nil)
+    machines.store.set(packs[1], nil)
+    #expect(try two.repair(acceptsLosses: true).dropped.map(\.key) == ["lost"])
+    try two.close()
+    #expect(machines.names("writers/") == [])
+  }
+
   @Test("count on packs that they have looked for, though their periodic work forgets that meanwhile")
   func forgottenMeanwhile() throws {
     let one = try machines.engine("one")
@@ -54,6 +69,27 @@ struct RemoteMemberTests {
     #expect(count.value > 1)
     #expect(try engine.versions("l").count == 2)
     try engine.close()
+  }
+
+  @Test("look for each pack that a version needs before they make it current again")
+  func restored() throws {
+    var random = SplitMix64.announced()
+    // Of several chunks each.
+    let (shared, more) = (random.bytes(500_000), random.bytes(500_000))
+    let one = try machines.engine("one")
+    _ = try one.put("shared", shared, PutOptions())
+    let pack = machines.names("packs/")[0]
+    _ = try one.put("a", shared + more, PutOptions(replacement: .archiveCurrent))
+    let version = try #require(try one.versions("a").first)
+    _ = try one.put("a", Array("new".utf8), PutOptions(replacement: .archiveCurrent))
+    try one.close()
+    // The pack of its manifest is there, and this machine has kept the other.
+    machines.store.set(pack, nil)
+    let again = try machines.engine("one")
+    let result = try #require(try again.putVersion(version.id, of: "a", as: "a", PutOptions()))
+    #expect(result.newByteCount > 0)
+    try again.close()
+    #expect(try machines.engine("two").data("a", nil) == Data(shared + more))
   }
 
   @Test("that are dead are not waited for once their state folder is opened again")

@@ -199,6 +199,20 @@ struct RemoteSpoolTests {
     #expect(try keys("two") == ["left"])
   }
 
+  @Test("is published though the object of what was published before it was deleted since")
+  func behindLost() throws {
+    var dying: Engine? = try place.engine("one", inline: true, bootIdentity: "first")
+    _ = try dying?.put("lost", Array("text".utf8), PutOptions())
+    _ = try dying?.put("left", Array("more".utf8), .relaxed)
+    dying = nil
+    place.objects.objects[place.packNames[0]] = nil
+    _ = try place.engine("one", inline: true, bootIdentity: "first")
+    #expect(place.packNames.count == 1)
+    let other = try place.engine("two", inline: true)
+    #expect(try other.data("left", nil) == Data("more".utf8))
+    #expect(try other.losses().lostPacks.count == 1)
+  }
+
   @Test("and could not be published when the folder was opened is published later, by itself")
   func laterBeat() throws {
     var random = SplitMix64.announced()

@@ -272,6 +272,26 @@ struct SharingTests {
     }
   }
 
+  /// A writer that leaves after its last pack was removed puts no end mark.
+  @Test("a pack is missing though the log has removed all later packs of its writer")
+  func lostBeforeRemoved() throws {
+    let place = SharedPlace()
+    for sequence in UInt32(1)...2 { place.addPack(5, sequence) }
+    place.addPack(6, 1)
+    let mine = try #require(try place.log.condemn([name(5, 2)], after: Collections(), by: 1))
+    _ = try #require(try place.log.remove([name(5, 2)], after: mine, by: 1))
+    place.objects.set(SharedNames.pack(name(5, 2)), nil)
+    #expect(try place.listing().missing == [])
+    for bytes in [[UInt8](repeating: 7, count: Fence.byteCount), nil] {
+      place.objects.set(SharedNames.pack(name(5, 1)), bytes)
+      let listing = try place.listing()
+      #expect(listing.missing == [name(5, 1)] && listing.fences.isEmpty)
+      // The listing of another writer says nothing about it.
+      #expect(
+        try StoreListing.read(place.objects, storeID: id, known: Collections(), of: 6).missing == [])
+    }
+  }
+
   /// Fails if a stray object hides a published pack and all behind it.
   @Test(
     "an object as short as a fence under a published pack's name is none, and that pack is missing",
@@ -291,6 +311,14 @@ struct SharingTests {
     listing = try StoreListing.read(
       place.objects, storeID: id, known: Collections(), published: [5: 3])
     #expect(listing.missing == [name(5, 2), name(5, 3)] && listing.fences == [6: 2])
+    // The last one of a writer that has left.
+    place.addPack(7, 1)
+    let end = Fence(name(7, 2), by: nil).encoded(storeID: id)
+    place.objects.set(SharedNames.pack(name(7, 2)), end)
+    #expect(try place.listing().ended.contains(7))
+    place.objects.set(SharedNames.pack(name(7, 1)), bytes)
+    listing = try place.listing()
+    #expect(listing.missing.contains(name(7, 1)) && listing.fences[7] == 2)
   }
 
   @Test("every page is asked for, and missing pages are reported")
