@@ -19,11 +19,13 @@ struct RepairTests {
   /// Repairs copies of a store, each cut before another change of the disk; the last repair is whole.
   ///
   /// - Parameters:
+  ///   - cuts: the power cuts to try.
   ///   - whole: is called with what that one reports.
   ///   - after: is called after each, once as after a kill and once as after a power cut, without a catalog.
   /// - Returns: how many there were.
   private static func cutEverywhere(
-    _ store: Lab, whole: (RepairReport) throws -> Void, after: (Engine, String) throws -> Void
+    _ store: Lab, _ cuts: [Cut] = [.dropAll], whole: (RepairReport) throws -> Void,
+    after: (Engine, String) throws -> Void
   ) throws -> Int {
     var isDone = false
     var number = 0
@@ -40,7 +42,7 @@ struct RepairTests {
         guard number < 500 else { throw error }
       }
       lab.disk.heal()
-      for next in [lab, try lab.afterPowerCut { $0.powerCut() }] {
+      for next in [lab] + (try cuts.map { cut in try lab.afterPowerCut { cut.apply($0) } }) {
         next.restart(with: try CatalogFolder())
         try next.session { try after($0, "cut before call \(number)") }
       }
@@ -86,7 +88,7 @@ struct RepairTests {
       try whole.disk.rename(paths[1], to: paths[0])
       try whole.disk.rename(other, to: paths[1])
     }
-    let count = try Self.cutEverywhere(whole) { report in
+    let count = try Self.cutEverywhere(whole, [.dropAll, .newest(1)]) { report in
       #expect(report.setAside == [] && report.damaged == [])
       #expect(report.unreadable == [] && report.keyCount == 3)
     } after: { engine, moment in

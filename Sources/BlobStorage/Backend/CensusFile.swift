@@ -3,8 +3,8 @@ import SystemPackage
 /// The file `census` of a store.
 ///
 /// Any process appends lines, each with one write. Only the holder of the collection lock replaces the file or appends
-/// `removed`, `set-aside`, `unreadable` and `accepted`. A line appended during a replacement may be lost. A later
-/// opening derives it again from the packs.
+/// `removed`, `set-aside`, `unreadable` and `accepted`. A line appended during a replacement is appended to the new file
+/// as well: by its process if that finds that the old file has lost its name, else by the one that replaced it.
 package struct CensusFile: CensusLog {
   private let path: FilePath
   private let files: any FileSystem
@@ -18,6 +18,10 @@ package struct CensusFile: CensusLog {
   package func read() throws(BlobStorageError) -> Census {
     guard let file = try files.openIfThere(path, .read) else { return Census() }
     defer { file.close() }
+    return try read(file)
+  }
+
+  private func read(_ file: any File) throws(BlobStorageError) -> Census {
     let byteCount = try file.status().byteCount
     guard byteCount <= BlobLimits.censusByteCountMax else {
       throw BlobStorageError(
@@ -30,32 +34,53 @@ package struct CensusFile: CensusLog {
 
   package func append(_ events: [Census.Event], durably: Bool) throws(BlobStorageError) {
     guard !events.isEmpty else { return }
+    for _ in 0..<Self.attemptCountMax where try appendOnce(events, durably: durably) { return }
+  }
+
+  /// Collections do not replace the file more often while a process appends.
+  private static let attemptCountMax = 8
+
+  /// - Returns: whether the file was not replaced meanwhile.
+  private func appendOnce(_ events: [Census.Event], durably: Bool) throws(BlobStorageError) -> Bool {
     let file = try files.open(path, .append)
     defer { file.close() }
     try bridge(Census.text(events)) { (text) throws(BlobStorageError) in try file.append(text) }
-    reserveRoom(in: file)
-    guard durably else { return }
+    let isNamed = reserveRoom(in: file)
+    guard durably else { return isNamed }
     try file.synchronize()
     try files.syncDirectory(path.folder)
+    return isNamed
   }
 
   /// Allocates space for the next lines, so that gc can remove packs from a full disk: each removal appends a line.
-  private func reserveRoom(in file: any File) {
+  ///
+  /// - Returns: whether the file still had its name.
+  @discardableResult
+  private func reserveRoom(in file: any File) -> Bool {
     do throws(BlobStorageError) {
       let status = try file.status()
+      if status.linkCount == 0 { return false }
       let reserved = status.byteCount + Self.reservedByteCount
       if status.allocatedByteCount < reserved { try file.reserve(byteCount: reserved) }
     } catch {
       // The disk has no space now. The next append tries again.
     }
+    return true
   }
 
   /// More than the lines that one collection appends.
   private static let reservedByteCount: Int64 = 4 << 10
 
   package func replace(by census: Census) throws(BlobStorageError) {
+    let old = try files.openIfThere(path, .read)
+    defer { old?.close() }
     let file = try files.replace(path, with: Census.text(census.events))
     defer { file.close() }
     reserveRoom(in: file)
+    // After the rename: a process that appends to the old file from now on sees that it has lost its name.
+    if let old {
+      let last = try read(old)
+      if last.lineCount != census.lineCount { try append(last.events, durably: true) }
+    }
   }
 }

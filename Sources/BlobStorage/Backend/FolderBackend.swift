@@ -181,7 +181,10 @@ package struct FolderBackend: Backend {
       try files.rename(path(name, "pack"), to: path(owner, "found"))
       found.insert(owner)
     }
-    for owner in try files.listFiles(folder).compactMap({ PackName(fileName: $0, ending: "found") }) {
+    let waiting = try files.listFiles(folder).compactMap { PackName(fileName: $0, ending: "found") }
+    // A power cut must not keep a later rename without these: it could replace the only name of an exchanged pack.
+    if !waiting.isEmpty { try files.syncDirectory(folder) }
+    for owner in waiting {
       if try has(owner, "pack") { continue }
       try files.rename(path(owner, "found"), to: path(owner, "pack"))
       found.insert(owner)

@@ -223,9 +223,21 @@ extension Catalog {
     if tails.weaknesses.contains(.ignoresCounts) { return false }
     // Now and then checks whether the whole catalog was removed: then the table is no longer valid.
     guard isLookDue(), try known.table.isRemoved() else { return true }
+    changeTable(insteadOf: known.table)
     // Cleared, so that the next access makes the full check.
     current.withLock { if $0?.stateCount?.table === known.table { $0?.stateCount = nil } }
     return false
+  }
+
+  /// Changes to the table that another process has made in place of a removed one, perhaps while this one opened the
+  /// store. A process that publishes in the removed one leaves it with its next commit.
+  private func changeTable(insteadOf removed: LiveTable) {
+    guard live.table === removed, !removed.hasOwnSlots else { return }
+    do throws(BlobStorageError) {
+      if let table = try LiveTable.open(in: folder, files, identity, isAlone: false) { live.table = table }
+    } catch {
+      // The next check tries again.
+    }
   }
 
   /// Whether a tenth of a second has passed since the last check. True for only one thread, which then makes the check.

@@ -133,6 +133,9 @@ package final class LiveTable: Sendable {
     }
   }
 
+  /// Whether this process publishes in the table.
+  var hasOwnSlots: Bool { own.withLock { !$0.isEmpty } }
+
   /// Whether the file lost its name, so that other processes use another table.
   func isRemoved() throws(BlobStorageError) -> Bool { try file.status().linkCount == 0 }
 

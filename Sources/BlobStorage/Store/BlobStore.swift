@@ -247,7 +247,7 @@ extension BlobStore {
   }
 
   /// Restores the file `store` of a store's folder if it is missing, damaged or another store's, so that the store can
-  /// be opened. Returns false if the file was right.
+  /// be opened. Returns false if the file was right. A census of another store moves to `set-aside`.
   ///
   /// - Throws: `noStore`; `notAStore` if no pack says what the file contained.
   public static func restoreStoreFile(at path: some PathConvertible) async throws(BlobStorageError) -> Bool {

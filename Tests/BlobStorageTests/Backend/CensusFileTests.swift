@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageTestSupport
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -57,6 +58,30 @@ struct CensusFileTests {
       }
     }
     #expect(number > 4)
+  }
+
+  @Test(
+    "has a line that a process appends while another one replaces the file",
+    arguments: [CallKind.write, .rename])
+  func appendedMeanwhile(_ kind: CallKind) throws {
+    try Self.file(disk).append(Self.events, durably: true)
+    let before = try Self.file(disk).read()
+    let (appending, replacing) = (Self.file(disk.process()), Self.file(disk.process()))
+    let new = PackName(writer: 10, sequence: 1)
+    let isFirst = Atomic<Bool>(true)
+    // Before the line is written, or once the lines for the new file are chosen.
+    disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.kind == kind, isFirst.exchange(false, ordering: .relaxed) else { return }
+      if kind == .write { try replacing.replace(by: before) }
+      if kind == .rename { try appending.append([.begun(new)], durably: false) }
+    }
+    if kind == .write { try appending.append([.begun(new)], durably: false) }
+    if kind == .rename { try replacing.replace(by: before) }
+    disk.heal()
+    #expect(!isFirst.load(ordering: .relaxed))
+    let after = try Self.file(disk).read()
+    #expect(after.pack(new) != nil)
+    #expect(after.pack(Self.pack) == before.pack(Self.pack) && after.damagedLineCount == 0)
   }
 
   @Test("is empty where it is not there, and only there")

@@ -106,6 +106,40 @@ struct HostileTableTests {
     try pair.close()
   }
 
+  /// V1: fails if a process that opens the store while another one makes the table anew keeps the one before.
+  @Test("is made anew while another process opens the store is soon the table of both")
+  func replacedDuringOpening() throws {
+    let place = try StorePlace()
+    let path = place.path
+    var environment = Pair.environment
+    environment.mountIdentity = "before"
+    let first = try place.engine(environment)
+    _ = try first.put("k", [1])
+    try first.close()
+    environment.mountIdentity = "after"
+    let opened = Mutex<Result<Engine, BlobStorageError>?>(nil)
+    var hooked = environment
+    hooked.catalogFiles = HookedFiles { [environment] (call, file) throws(BlobStorageError) in
+      guard call == "remove", file.lastComponent?.string == "live" else { return }
+      let other = Result { () throws(BlobStorageError) in
+        try Engine(
+          path: path, configuration: StoreConfiguration(threadCount: 1), environment: environment)
+      }
+      opened.withLock { $0 = other }
+    }
+    let writer = try place.engine(hooked)
+    let reader = try #require(try opened.withLock { $0 }?.get())
+    #expect(try reader.data("k", nil) == Data([1]))
+    _ = try writer.put("k", [2])
+    // It looks some times a second whether its table was removed.
+    var found: Data?
+    let end = ContinuousClock.now.advanced(by: .seconds(60))
+    repeat { found = try reader.data("k", nil) } while found != Data([2]) && ContinuousClock.now < end
+    #expect(found == Data([2]))
+    try reader.close()
+    try writer.close()
+  }
+
   enum Harm: String, CaseIterable { case missing, short, noise, otherBoot, deadSlots }
 
   /// V1 and V6: fails if what an invalid or an old table says is believed.
