@@ -240,7 +240,7 @@ struct HostileTests {
   }
 
   @Test(
-    "with a blob that names one chunk 33 million times has it renamed beside a collection in little memory")
+    "with a blob that names one chunk 33 million times has it replaced and renamed in little memory")
   func repeatedChunk() async {
     await #expect(processExitsWith: .success) { try Self.renameRepeatedChunk() }
   }
@@ -272,8 +272,12 @@ struct HostileTests {
       ])
     let other = BlobDigest.of([8] as [UInt8])
     try plant(lab, 2, [(.chunk(ChunkRecord(digest: other, plainByteCount: 1, codecNumber: 0)), [8])])
+    let file = FileManager.default.temporaryDirectory.appending(path: "zeros-\(UUID().uuidString)")
+    try Data(count: Int(byteCount)).write(to: file)
+    defer { try? FileManager.default.removeItem(at: file) }  // what stays is temporary
     let growth = try growth {
       let engine = try lab.open()
+      _ = try engine.put("many", .file(file.path), PutOptions(replacement: .archiveCurrent))
       _ = try engine.catalog.write { (transaction) throws(BlobStorageError) in
         try transaction.updatePack(PackName(writer: 0xbad, sequence: 2)) { $0.state = .condemned }
       }
