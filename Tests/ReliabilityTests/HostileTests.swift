@@ -370,6 +370,37 @@ struct HostileTests {
     try Self.use(lab)
   }
 
+  @Test(
+    "with a chunk of no bytes under another's name refuses the blob, or reads another copy",
+    arguments: [false, true])
+  func emptyChunk(hasOther: Bool) throws {
+    let lab = try Lab()
+    let plain = Array("bytes".utf8)
+    let blob = BlobDigest.of(plain)
+    if hasOther {
+      try Self.plant(
+        lab, 1, [(.chunk(ChunkRecord(digest: blob, plainByteCount: plain.count, codecNumber: 0)), plain)])
+    }
+    try Self.plant(
+      lab, 2,
+      [
+        (.chunk(ChunkRecord(digest: blob, plainByteCount: 0, codecNumber: 0)), []),
+        Self.ref("empty", blob, byteCount: Int64(plain.count)),
+      ])
+    let engine = try lab.open()
+    if hasOther {
+      #expect(try engine.data("empty", nil) == Data(plain))
+    } else {
+      for read in [{ try engine.data("empty", nil) }, { try engine.data(blob) }] as [() throws -> Data?] {
+        let error = #expect(throws: BlobStorageError.self) { try read() }
+        #expect(error?.code == .corrupted)
+      }
+      #expect(throws: BlobStorageError.self) { try engine.openBlob("empty", nil) }
+    }
+    try engine.close()
+    try Self.use(lab)
+  }
+
   @Test("with refs whose lengths add up to more than a number holds is counted all the same")
   func lengths() async throws {
     let (lab, other) = (try Lab(), try Lab(seed: 1))
