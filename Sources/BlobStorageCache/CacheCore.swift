@@ -540,22 +540,24 @@ extension CacheCore {
 }
 
 extension CacheCore {
-  /// The chunks of those blobs that have more than one.
-  func longBlobs(_ digests: some Sequence<BlobDigest>) throws(BlobStorageError) -> [BlobDigest: [BlobDigest]]
-  {
+  /// The chunks of those blobs that have more than one: each once, because a hostile manifest can name a chunk more
+  /// often than memory can hold.
+  func longBlobs(
+    _ digests: some Sequence<BlobDigest>
+  ) throws(BlobStorageError) -> [BlobDigest: Set<BlobDigest>] {
     let long = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var long: Set<BlobDigest> = []
       for digest in digests where try transaction.chunkRow(digest) == nil { long.insert(digest) }
       return long
     }
     let walk = LiveWalk(engine.blobs)
-    var chunks: [BlobDigest: [BlobDigest]] = [:]
+    var chunks: [BlobDigest: Set<BlobDigest>] = [:]
     for digest in long {
       // A damaged value can be dropped like any other; a later count shows what it frees.
       _ = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
-        var found: [BlobDigest] = []
+        var found: Set<BlobDigest> = []
         try walk.forEachPart(of: layout) { part in
-          found.append(part.digest)
+          found.insert(part.digest)
           return true
         }
         chunks[digest] = found

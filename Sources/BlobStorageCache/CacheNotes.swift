@@ -87,7 +87,7 @@ extension CacheNotes {
   ///
   /// - Parameter long: the chunks of longer blobs.
   func write(
-    long: [BlobDigest: [BlobDigest]], to transaction: WriteTransaction
+    long: [BlobDigest: Set<BlobDigest>], to transaction: WriteTransaction
   ) throws(BlobStorageError) {
     for (id, (note, _)) in keys.sorted(by: { $0.value.ordinal < $1.value.ordinal }) {
       switch note {
@@ -124,12 +124,12 @@ extension ReadTransaction {
   ///
   /// - Parameter chunks: the chunks of a blob that has a manifest.
   func places(
-    of digest: BlobDigest, chunks: [BlobDigest]?
+    of digest: BlobDigest, chunks: Set<BlobDigest>?
   ) throws(BlobStorageError) -> [(pack: UInt32, byteCount: Int64)] {
     if let row = try chunkRow(digest) { return [(row.place.pack, Int64(row.recordByteCount))] }
     guard let row = try manifestRow(digest) else { return [] }
     var places = [(row.place.pack, Int64(row.recordByteCount))]
-    for chunk in Set(chunks ?? []) where try versionCount(of: chunk) == 0 {
+    for chunk in chunks ?? [] where try versionCount(of: chunk) == 0 {
       if let row = try chunkRow(chunk) { places.append((row.place.pack, Int64(row.recordByteCount))) }
     }
     return places

@@ -92,9 +92,9 @@ struct StateArgument: ExpressibleByArgument {
 
   /// The end of a day, or of a minute, second or millisecond of it, in local time unless a zone follows.
   static func time(_ text: String) -> Date? {
-    let match =
-      text.wholeMatch(
-        of: /(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2})(?::(\d{2})(\.\d+)?)?)?(Z|[+-]\d{2}:?\d{2})?/)
+    let form = /(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2})(?::(\d{2})(\.\d+)?)?)?(Z|[+-]\d{2}:?\d{2})?/
+    // A number of other digits would count as left out.
+    let match = text.wholeMatch(of: form.asciiOnlyDigits())
     guard let match, let year = Int(match.1), let month = Int(match.2), let day = Int(match.3),
       1...12 ~= month, 1...31 ~= day
     else { return nil }

@@ -128,7 +128,7 @@ struct TreeTests {
     try await workshop.expect(3, ["list", "--at", "nonsense"])
     try await workshop.expect(1, ["import", "tree", "--name", "two"])
     try await workshop.expect(1, ["import", "tree", "--name", "two", "--dry-run"])
-    for wrong in ["2026-13-45", "2026-02-30", "2026-01-01T25:00", "2026-1-1"] {
+    for wrong in ["2026-13-45", "2026-02-30", "2026-01-01T25:00", "2026-1-1", "2026-01-01T١٢:٠٠"] {
       for command in [["list", "--at", wrong], ["diff", "one", wrong], ["restore", "t/a", "--at", wrong]] {
         #expect(try await workshop.expect(64, command).errors.contains("is no time"))
       }

@@ -240,6 +240,54 @@ struct HostileTests {
   }
 
   @Test(
+    "with a blob that names one chunk 33 million times has it replaced and renamed in little memory")
+  func repeatedChunk() async {
+    await #expect(processExitsWith: .success) { try Self.renameRepeatedChunk() }
+  }
+
+  private static func renameRepeatedChunk() throws {
+    let lab = try Lab()
+    let chunk = BlobDigest.of([7] as [UInt8])
+    let raw = ChunkRecord(digest: chunk, plainByteCount: 1, codecNumber: 0)
+    var list = ByteWriter()
+    for _ in 0..<4_096 { ChunkEntry(digest: chunk, plainByteCount: 1).encode(into: &list) }
+    let digest = BlobDigest.of(list.bytes)
+    let listCount = 8_192
+    var lists = ByteWriter()
+    for _ in 0..<listCount {
+      ListEntry(digest: digest, chunkCount: 4_096, spanByteCount: 4_096).encode(into: &lists)
+    }
+    let byteCount = Int64(listCount * 4_096)
+    let manifest = ManifestRecord(
+      digest: BlobDigest.of([43] as [UInt8]), byteCount: byteCount, chunkCount: byteCount, depth: 1,
+      listedCount: listCount)
+    try plant(
+      lab, 1,
+      [
+        (.chunk(raw), [7]),
+        (
+          .chunk(ChunkRecord(digest: digest, plainByteCount: list.bytes.count, codecNumber: 0)), list.bytes
+        ),
+        (.manifest(manifest), lists.bytes), ref("many", manifest.digest, byteCount: byteCount),
+      ])
+    let other = BlobDigest.of([8] as [UInt8])
+    try plant(lab, 2, [(.chunk(ChunkRecord(digest: other, plainByteCount: 1, codecNumber: 0)), [8])])
+    let file = FileManager.default.temporaryDirectory.appending(path: "zeros-\(UUID().uuidString)")
+    try Data(count: Int(byteCount)).write(to: file)
+    defer { try? FileManager.default.removeItem(at: file) }  // what stays is temporary
+    let growth = try growth {
+      let engine = try lab.open()
+      _ = try engine.put("many", .file(file.path), PutOptions(replacement: .archiveCurrent))
+      _ = try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        try transaction.updatePack(PackName(writer: 0xbad, sequence: 2)) { $0.state = .condemned }
+      }
+      #expect(try engine.rename("many", to: "more", .durable))
+      try engine.close()
+    }
+    #expect(growth < 400 << 20, "\(growth >> 20) MiB")
+  }
+
+  @Test(
     "with manifests that claim 10⁹ chunks, or lengths that no sum can hold, is refused there and read elsewhere"
   )
   func manifests() throws {
@@ -318,6 +366,37 @@ struct HostileTests {
     let engine = try lab.open()
     #expect(throws: BlobStorageError.self) { try engine.data("short", nil) }
     #expect(throws: BlobStorageError.self) { try engine.openBlob("short", nil) }
+    try engine.close()
+    try Self.use(lab)
+  }
+
+  @Test(
+    "with a chunk of no bytes under another's name refuses the blob, or reads another copy",
+    arguments: [false, true])
+  func emptyChunk(hasOther: Bool) throws {
+    let lab = try Lab()
+    let plain = Array("bytes".utf8)
+    let blob = BlobDigest.of(plain)
+    if hasOther {
+      try Self.plant(
+        lab, 1, [(.chunk(ChunkRecord(digest: blob, plainByteCount: plain.count, codecNumber: 0)), plain)])
+    }
+    try Self.plant(
+      lab, 2,
+      [
+        (.chunk(ChunkRecord(digest: blob, plainByteCount: 0, codecNumber: 0)), []),
+        Self.ref("empty", blob, byteCount: Int64(plain.count)),
+      ])
+    let engine = try lab.open()
+    if hasOther {
+      #expect(try engine.data("empty", nil) == Data(plain))
+    } else {
+      for read in [{ try engine.data("empty", nil) }, { try engine.data(blob) }] as [() throws -> Data?] {
+        let error = #expect(throws: BlobStorageError.self) { try read() }
+        #expect(error?.code == .corrupted)
+      }
+      #expect(throws: BlobStorageError.self) { try engine.openBlob("empty", nil) }
+    }
     try engine.close()
     try Self.use(lab)
   }

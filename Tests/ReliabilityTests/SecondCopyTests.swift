@@ -122,6 +122,33 @@ struct SecondCopyTests {
     }
   }
 
+  /// A hostile store can have more copies than memory holds.
+  @Test("is found of each damaged record, also if there are too many to remember all")
+  func tooMany() throws {
+    let lab = try Lab()
+    let chunks = (0..<5).map { Array("chunk \($0)".utf8) }
+    for sequence in 1...3 as ClosedRange<UInt32> {
+      // Those of the youngest pack count, and have other bytes than their digests say.
+      let records = chunks.map { chunk in
+        let record = ChunkRecord(digest: BlobDigest.of(chunk), plainByteCount: chunk.count, codecNumber: 0)
+        let payload = sequence < 3 ? chunk : Array(chunk.reversed())
+        return (content: PackRecord.Content.chunk(record), payload: payload)
+      }
+      try HostileTests.plant(lab, sequence, records)
+    }
+    try lab.session { engine in
+      let source = ChunkSource(
+        catalog: engine.catalog, packs: engine.packs, codecs: engine.codecs,
+        cache: ChunkCache(byteCountMax: 0),
+        otherCopies: OtherCopies(catalog: engine.catalog, packs: engine.packs, totalCountMax: 4),
+        extender: engine.sharing)
+      for chunk in chunks {
+        let bytes = try source.bytes(BlobDigest.of(chunk))
+        #expect(bytes == chunk)
+      }
+    }
+  }
+
   @Test("is looked for once for all that a lost pack had")
   func scansOfLostPack() throws {
     let lab = try Lab()

@@ -113,8 +113,10 @@ package struct PackRow: Hashable, Sendable, TableValue {
     recordCount = Int(try reader.integer(UInt32.self))
     durableByteCount = try reader.integer()
     promisedByteCount = try reader.integer()
+    // An object in a pack's place may be longer than any pack.
     guard min(appliedByteCount, durableByteCount, promisedByteCount) >= 0,
-      max(appliedByteCount, durableByteCount, promisedByteCount) <= BlobLimits.maximumBlobByteCount
+      max(durableByteCount, promisedByteCount) <= BlobLimits.maximumBlobByteCount,
+      appliedByteCount <= Int64(countMax), recordCount <= BlobLimits.packRecordCountMax
     else { throw BlobStorageError(.catalogDamaged, "The catalog has a pack of an invalid length.") }
   }
 

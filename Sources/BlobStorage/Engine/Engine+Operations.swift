@@ -574,17 +574,20 @@ extension Engine {
         guard let putAgain, isShared else { throw refusal }
         return try putAgain()
       }
-      for digest in found.unknown { found.add(digest, try chunks(of: digest)) }
+      for digest in found.unknown {
+        guard let layout = try blobs.layout(digest) else { throw Self.missing(digest) }
+        found.add(digest, try chunks(of: layout), hasManifest: layout.chunkCount > 1)
+      }
     }
     throw BlobStorageError(.busy, "Other processes change the key again and again: try again.")
   }
 
-  /// The chunks of a blob, including its lists.
-  private func chunks(of digest: BlobDigest) throws(BlobStorageError) -> [BlobDigest] {
-    guard let layout = try blobs.layout(digest) else { throw Self.missing(digest) }
-    var digests = layout.listDigests
-    try layout.forEachChunk(in: 0..<layout.byteCount, from: chunks) { chunk in
-      digests.append(chunk.entry.digest)
+  /// The chunks of a blob, including its lists: each once, because a hostile manifest can name a chunk more often than
+  /// memory can hold. The empty blob is a chunk, too.
+  private func chunks(of layout: BlobLayout) throws(BlobStorageError) -> Set<BlobDigest> {
+    var digests: Set<BlobDigest> = []
+    try LiveWalk(blobs).forEachPart(of: layout) { part in
+      digests.insert(part.digest)
       return true
     }
     return digests

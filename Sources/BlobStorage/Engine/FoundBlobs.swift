@@ -14,7 +14,7 @@ struct FoundBlobs {
   /// Why the commit may not refer to a blob before gc has finished.
   private(set) var refusal: BlobStorageError?
   private var synced: Set<PackName> = []
-  private var chunks: [BlobDigest: [BlobDigest]] = [:]
+  private var needed: [BlobDigest: (chunks: Set<BlobDigest>, hasManifest: Bool)] = [:]
 
   init(checksCondemned: Bool) { self.checksCondemned = checksCondemned }
 
@@ -25,7 +25,9 @@ struct FoundBlobs {
     (unsynced, unknown, refusal) = ([], [], nil)
   }
 
-  mutating func add(_ digest: BlobDigest, _ chunks: [BlobDigest]) { self.chunks[digest] = chunks }
+  mutating func add(_ digest: BlobDigest, _ chunks: Set<BlobDigest>, hasManifest: Bool) {
+    needed[digest] = (chunks, hasManifest)
+  }
 
   /// Whether the commit may refer to the blobs of these versions; else notes what has to be done first.
   ///
@@ -48,11 +50,11 @@ struct FoundBlobs {
         if !stays { unsynced.insert(pack.name) }
       }
       guard isCollecting else { continue }
-      guard let digests = chunks[row.digest] else {
+      guard let (chunks, hasManifest) = needed[row.digest] else {
         unknown.insert(row.digest)
         continue
       }
-      guard try Self.stays(row.digest, digests, view, backend) else {
+      guard try Self.stays(row.digest, chunks, hasManifest: hasManifest, view, backend) else {
         refusal = BlobStorageError(
           .busy, "gc is moving what the version needs: try again when it has finished.", digest: row.digest)
         return false
@@ -76,11 +78,11 @@ struct FoundBlobs {
 
   /// Whether no collector is about to remove what a blob needs.
   static func stays(
-    _ blob: BlobDigest, _ chunks: [BlobDigest], _ view: ReadTransaction, _ backend: any Backend
+    _ blob: BlobDigest, _ chunks: Set<BlobDigest>, hasManifest: Bool, _ view: ReadTransaction,
+    _ backend: any Backend
   ) throws(BlobStorageError) -> Bool {
     var packs: Set<UInt32> = []
-    // A blob of one chunk has no manifest, and an empty one has no chunk either.
-    if chunks.count > 1 {
+    if hasManifest {
       guard let row = try view.manifestToShare(blob) else { return false }
       packs.insert(row.place.pack)
     }

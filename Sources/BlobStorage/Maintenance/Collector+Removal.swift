@@ -467,13 +467,16 @@ extension Collector {
     }
   }
 
+  /// Records that one transaction points to a pardoned pack. A hostile pack can have millions.
+  private static let replacedCountMax = 1 << 15
+
   /// Pardons a pack. Records that were stored again meanwhile have their rows elsewhere. Each row goes to the copy that
   /// a rebuild would choose (V5).
   private func pardon(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
-    var seen: Set<Int> = []
+    var seen = PlaceSet()
     var state = PackRow.State.condemned
     while true {
-      let replaced = try replacedRecords(number, name).filter { seen.insert($0.ordinal).inserted }
+      let replaced = try replacedRecords(number, name, &seen)
       // More may have been stored again before the pack was pardoned.
       if state == .live, replaced.isEmpty { return }
       let isThere = try engine.catalog.write { (transaction) throws(BlobStorageError) in
@@ -493,9 +496,12 @@ extension Collector {
     }
   }
 
-  /// The chunks and manifests of a pack whose rows point elsewhere, with their ordinals.
+  /// The first chunks and manifests of a pack whose rows point elsewhere, with their ordinals. They go into one
+  /// transaction.
+  ///
+  /// - Parameter seen: the places of those that were returned before.
   private func replacedRecords(
-    _ number: UInt32, _ name: PackName
+    _ number: UInt32, _ name: PackName, _ seen: inout PlaceSet
   ) throws(BlobStorageError) -> [(record: PackRecord, ordinal: Int)] {
     guard let file = try engine.backend.openPack(name) else { return [] }
     defer { file.close() }
@@ -505,7 +511,10 @@ extension Collector {
     func select() throws(BlobStorageError) {
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
         for (record, ordinal) in group {
-          guard let place = try transaction.place(of: record.content), place.pack != number else { continue }
+          guard replaced.count < Self.replacedCountMax, let place = try transaction.place(of: record.content),
+            place.pack != number,
+            seen.insert(Place(pack: number, offset: record.offset, ordinal: ordinal))
+          else { continue }
           replaced.append((record, ordinal))
         }
       }

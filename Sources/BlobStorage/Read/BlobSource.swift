@@ -74,7 +74,11 @@ package final class BlobSource: Sendable {
       }
       switch found {
       case nil: return nil
-      case .chunk(let byteCount):
+      case .chunk(var byteCount):
+        // A blob of no bytes is not read, and so not compared with its digest. A hostile pack may claim one.
+        if byteCount == 0, digest != BlobDigest.of(RawSpan(), by: digest.algorithm) {
+          byteCount = try chunks.bytes(digest).count
+        }
         return try BlobLayout(
           digest: digest,
           chunks: byteCount == 0 ? [] : [ChunkEntry(digest: digest, plainByteCount: byteCount)])

@@ -15,6 +15,9 @@ package final class Frame: Sendable {
     self.members = ranges
   }
 
+  /// Approximate memory: the plain bytes, and the ranges of the members, which can take more.
+  fileprivate var memoryByteCount: Int { plain.count + 100 * (members.count + 1) }
+
   /// Whether the frame is decoded far enough for a member; true for a digest that is not a member.
   func holds(_ digest: BlobDigest) -> Bool { members[digest].map { $0.upperBound <= plain.count } ?? true }
 
@@ -72,7 +75,7 @@ package final class FrameCache: Sendable {
     }
 
     mutating func remove(_ key: Key) {
-      if let removed = frames.removeValue(forKey: key) { byteCount -= removed.frame.plain.count }
+      if let removed = frames.removeValue(forKey: key) { byteCount -= removed.frame.memoryByteCount }
     }
   }
 
@@ -110,14 +113,14 @@ package final class FrameCache: Sendable {
   private func insert(_ key: Key, _ frame: Frame) {
     state.withLock { state in
       state.remove(key)
-      while state.byteCount + frame.plain.count > byteCountMax,
+      while state.byteCount + frame.memoryByteCount > byteCountMax,
         let oldest = state.frames.min(by: { $0.value.lastUse < $1.value.lastUse })?.key
       {
         state.remove(oldest)
       }
       state.clock += 1
       state.frames[key] = (frame, state.clock)
-      state.byteCount += frame.plain.count
+      state.byteCount += frame.memoryByteCount
     }
   }
 

@@ -43,11 +43,16 @@ package final class OtherCopies: Sendable {
   private static let copyCountMax = 1_000
   /// Records of a damaged pack that are looked for at once.
   private let soughtCountMax: Int
+  /// Copies that are remembered at once. A hostile store can have more than memory holds.
+  private let totalCountMax: Int
 
-  package init(catalog: Catalog, packs: PackFiles, soughtCountMax: Int = 100_000) {
+  package init(
+    catalog: Catalog, packs: PackFiles, soughtCountMax: Int = 100_000, totalCountMax: Int = 1 << 20
+  ) {
     self.catalog = catalog
     self.packs = packs
     self.soughtCountMax = soughtCountMax
+    self.totalCountMax = totalCountMax
   }
 
   /// The copies of a chunk, or of a manifest, that lie elsewhere than at `offset` of `pack`.
@@ -64,13 +69,17 @@ package final class OtherCopies: Sendable {
     if let known, known.generation == generation, known.epoch == epoch, known.sought.contains(identity) {
       result = known.copies[identity] ?? []
     } else {
-      let sought = try sought(in: pack, from: offset, identity)
-      let copies = try search(sought)
-      found.withLock { found in
-        if found.count >= Self.packCountMax, found[pack] == nil { found = [:] }
-        found[pack] = Found(generation: generation, epoch: epoch, sought: sought, copies: copies)
+      var sought = try sought(in: pack, from: offset, identity)
+      var copies = try search(sought, countMax: totalCountMax)
+      if copies == nil {
+        sought = [identity]
+        copies = try search(sought, countMax: .max)
       }
-      result = copies[identity] ?? []
+      found.withLock { [sought, copies] found in
+        if found.count >= Self.packCountMax, found[pack] == nil { found = [:] }
+        found[pack] = Found(generation: generation, epoch: epoch, sought: sought, copies: copies ?? [:])
+      }
+      result = copies?[identity] ?? []
     }
     result.removeAll { $0.pack == pack && $0.record.offset == offset }
     return result
@@ -143,19 +152,25 @@ package final class OtherCopies: Sendable {
     return known
   }
 
-  private func search(_ sought: Set<Identity>) throws(BlobStorageError) -> [Identity: [Copy]] {
+  /// The copies of these records in all packs; nil if there are more than `countMax`.
+  private func search(
+    _ sought: Set<Identity>, countMax: Int
+  ) throws(BlobStorageError) -> [Identity: [Copy]]? {
     let names = try catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.packRows().filter { $0.row.state != .retired }.map(\.row.name)
     }
     var copies: [Identity: [Copy]] = [:]
+    var count = 0
     for name in names {
       try CancellationFlag.check()
       try scan(name) { (record, ordinal) in
-        guard let identity = Self.identity(record), sought.contains(identity),
+        guard count <= countMax, let identity = Self.identity(record), sought.contains(identity),
           copies[identity]?.count ?? 0 < Self.copyCountMax
         else { return }
         copies[identity, default: []].append(Copy(pack: name, record: record, ordinal: ordinal))
+        count += 1
       }
+      if count > countMax { return nil }
     }
     return copies
   }

@@ -346,7 +346,7 @@ extension WriterSession.Commit {
     if !isCollecting { return true }
     // A manifest is not read inside a commit.
     guard try transaction.chunkRow(row.digest) != nil else { return false }
-    return try FoundBlobs.stays(row.digest, [row.digest], transaction, backend)
+    return try FoundBlobs.stays(row.digest, [row.digest], hasManifest: false, transaction, backend)
   }
 
   /// Drops all versions of a key but the youngest `count`. If none is left, also drops those that imports have

@@ -15,6 +15,8 @@ package struct PreviousVersion: Sendable {
 
   /// How far content is expected to move at most, if no chunk near it is in both versions.
   private static let reachByteCount: Int64 = 1 << 20
+  /// The most old chunks that are compared at once. A hostile manifest can name millions.
+  private static let chunkCountMax = 1 << 16
 
   private let layout: BlobLayout
 
@@ -42,7 +44,7 @@ package struct PreviousVersion: Sendable {
     do throws(BlobStorageError) {
       try layout.forEachChunk(in: first..<end, from: source) { placed in
         old.append(placed)
-        return true
+        return old.count < Self.chunkCountMax
       }
     } catch {
       guard error.code == .corrupted else { throw error }

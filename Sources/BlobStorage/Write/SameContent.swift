@@ -8,6 +8,8 @@ struct SameContent {
   private static let batchByteCount: Int64 = 256 << 10
   /// Roughly the bytes whose chunks are looked up together.
   private static let groupByteCount: Int64 = 64 << 20
+  /// The most of these chunks. A hostile manifest can name millions.
+  private static let groupCount = 1 << 16
 
   private struct Batch: Sendable {
     var start: Int64
@@ -108,13 +110,13 @@ struct SameContent {
   // MARK: Inside
 
   private func entries(from start: inout Int64) throws(BlobStorageError) -> [ChunkEntry] {
-    let end = min(start + Self.groupByteCount, layout.byteCount)
+    let limit = min(start + Self.groupByteCount, layout.byteCount)
     var entries: [ChunkEntry] = []
-    let first = start
-    try layout.forEachChunk(in: first..<end, from: planner.blobs.chunks) { placed in
-      // The first chunk may belong to the previous group.
-      if placed.start >= first { entries.append(placed.entry) }
-      return true
+    var end = start
+    try layout.forEachChunk(in: start..<limit, from: planner.blobs.chunks) { placed in
+      entries.append(placed.entry)
+      end = placed.start + Int64(placed.entry.plainByteCount)
+      return entries.count < Self.groupCount
     }
     start = end
     return entries

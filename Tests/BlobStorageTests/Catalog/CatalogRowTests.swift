@@ -26,7 +26,7 @@ struct CatalogRowTests {
     let changes: [(inout PackRow) -> Void] = [
       { _ in }, { $0.state = .condemned }, { $0.state = .retired }, { $0.isSealed = true },
       { $0.isDamaged = true }, { $0.isPoisoned = true }, { $0.isLost = true }, { $0.hasLostRecords = true },
-      { $0.isUnreadable = true }, { $0.appliedByteCount = 1 << 40 },
+      { $0.isUnreadable = true }, { $0.appliedByteCount = BlobLimits.packByteCountMax },
       { $0.recordCount = BlobLimits.packRecordCountMax }, { $0.durableByteCount = 1 << 41 },
       { $0.promisedByteCount = 1 << 42 },
     ]
@@ -183,8 +183,10 @@ struct CatalogRowTests {
       }
       #expect(isManifestRefused)
     }
-    for length in [Int64.min, -1, .max] {
-      let row = joined(little(1), [1, 0, 0, 0], little(5), zeros(2), little(length), zeros(20))
+    for (length, count) in [(.min, 0), (-1, 0), (1 << 32, 0), (100, 255)] as [(Int64, UInt8)] {
+      // The records are counted in four bytes.
+      let row = joined(
+        little(1), [1, 0, 0, 0], little(5), zeros(2), little(length), [count, count, count, count], zeros(16))
       let isPackRefused = try isRefused(.packs, [0, 0, 0, 1], row) {
         (transaction) throws(BlobStorageError) in _ = try transaction.packRow(1)
       }

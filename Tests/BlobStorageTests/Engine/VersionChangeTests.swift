@@ -106,7 +106,8 @@ struct VersionChangeTests {
 
   /// gc may have passed the new key and not yet the old one (H2). Fails if a version counts on a pack that gc may be about
   /// to remove.
-  @Test("counts on no pack that is condemned, unless it is of the same key", arguments: [1_000, 3_000_000])
+  @Test(
+    "counts on no pack that is condemned, unless it is of the same key", arguments: [0, 1_000, 3_000_000])
   func condemned(byteCount: Int) async throws {
     var random = SplitMix64.announced()
     let bytes = Data(random.bytes(byteCount))

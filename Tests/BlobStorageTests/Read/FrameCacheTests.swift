@@ -78,6 +78,13 @@ struct FrameCacheTests {
       _ = try cache.frame(Self.key(number), holding: Self.digests[0]) { _ in Self.frame() }
     }
     #expect((0..<3).map { cache.kept(Self.key($0), holding: Self.digests[0]) != nil } == [true, false, true])
+    let tiny = FrameCache(byteCountMax: 9_000)
+    for number in 0..<1_000 {
+      _ = try tiny.frame(Self.key(number), holding: Self.digests[0]) { _ in
+        Frame(plain: [1, 2], members: Self.digests.prefix(2).map { (digest: $0, byteCount: 1) })
+      }
+    }
+    #expect((0..<1_000).count { tiny.kept(Self.key($0), holding: Self.digests[0]) != nil } < 100)
     let small = FrameCache(byteCountMax: 10)
     for number in 0..<2 {
       _ = try small.frame(Self.key(number), holding: Self.digests[0]) { _ in Self.frame() }
