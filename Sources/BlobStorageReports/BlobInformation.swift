@@ -91,7 +91,7 @@ extension BlobInformation {
       information.codecs[CodecKind(rawValue: row.codecNumber)?.name ?? "\(row.codecNumber)", default: 0] += 1
     }
     information.chunkCount = max(1, Int(clamping: layout.chunkCount))
-    information.unreadable = others.notFollowed
+    information.unreadable = try engine.confirmed(others.notFollowed)
     return information
   }
 }

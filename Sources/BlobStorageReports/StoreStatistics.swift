@@ -69,7 +69,7 @@ extension StoreStatistics {
     statistics.blobCount = marker.blobCount
     statistics.packCount = rows.count
     statistics.plainByteCount = marker.versionByteCount
-    statistics.unreadable = marker.notFollowed
+    statistics.unreadable = try engine.confirmed(marker.notFollowed)
     statistics.usesSimilarity = engine.header.flags.contains(.similarity)
     try engine.catalog.forEachChunk { (_, row, transaction) throws(BlobStorageError) in
       guard marker.marks.contains(row.place) else { return true }
@@ -106,6 +106,17 @@ extension StoreStatistics {
     let alone = base.map { row.expectedByteCount(like: $0) } ?? row.storedByteCount
     codecSavedByteCount += Int64(row.plainByteCount - alone)
     similaritySavedByteCount += Int64(alone - row.storedByteCount)
+  }
+}
+
+extension Engine {
+  /// The reasons why blobs could not be followed; none if a new walk follows all. A blob that was dropped and collected
+  /// while it was followed is not missing.
+  func confirmed(_ reasons: [String]) throws(BlobStorageError) -> [String] {
+    if reasons.isEmpty { return [] }
+    var marker = Marker(blobs, folder)
+    try marker.markVersions(countsRefs: false)
+    return marker.notFollowed.isEmpty ? [] : reasons
   }
 }
 

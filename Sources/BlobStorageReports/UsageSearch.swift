@@ -47,6 +47,8 @@ package final class UsageSearch {
   package func run() throws(BlobStorageError) -> BlobUsage? {
     try engine.checkOpen()
     guard try begin() else { return nil }
+    // The subject may be garbage, which no walk over versions follows.
+    let isWhole = needed.unreadableMessages.isEmpty
     var keyCount = 0
     try engine.forEachKey { (entry) throws(BlobStorageError) in
       try add(entry.key, entry.versions)
@@ -59,7 +61,8 @@ package final class UsageSearch {
     for blob in try engine.heldBlobs() where try overlap(blob).byteCount > 0 { try keep(blob) }
     usage.sharers = sharers.descending
     usage.exclusiveByteCount = usage.storedByteCount - keptByteCount
-    usage.unreadable = needed.unreadableMessages
+    let reasons = needed.unreadableMessages
+    usage.unreadable = isWhole ? try engine.confirmed(reasons) : reasons
     return usage
   }
 

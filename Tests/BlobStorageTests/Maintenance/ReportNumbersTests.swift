@@ -333,6 +333,27 @@ struct ReportNumbersTests {
     try await store.close()
   }
 
+  @Test("what is dropped and collected while a search walks is not missing")
+  func collectedMeanwhile() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    for number in 1_000..<2_100 { _ = try engine.put("k\(number)", Array("\(number)".utf8), Self.archiving) }
+    var isCollected = false
+    let search = UsageSearch(engine, .key("k1000"), listCountMax: 5) { _ in
+      if isCollected { return }
+      isCollected = true
+      // The search has read this key and not followed it.
+      do {
+        _ = try engine.delete(["k2099"], .relaxed)
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+        #expect(try !engine.contains(BlobDigest.of(Array("2099".utf8))))
+      } catch { Issue.record(error) }
+    }
+    #expect(try search.run()?.unreadable == [])
+    #expect(isCollected)
+    try engine.close()
+  }
+
   // MARK: Progress
 
   @Test("of packs that are looked at go up to what there is, and never back")
