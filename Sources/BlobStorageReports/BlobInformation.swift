@@ -63,7 +63,19 @@ extension BlobInformation {
   package static func find(
     _ engine: Engine, _ key: String, _ id: BlobVersion.ID?, progress: (Int) -> Void = { _ in }
   ) throws(BlobStorageError) -> BlobInformation? {
-    guard let version = try engine.version(key, id) else { return nil }
+    while let version = try engine.version(key, id) {
+      do throws(BlobStorageError) { return try find(engine, version, progress: progress) } catch {
+        // A version that was dropped and collected meanwhile is not damaged.
+        guard error.code == .corrupted, try engine.version(key, version.id) == nil else { throw error }
+      }
+    }
+    return nil
+  }
+
+  private static func find(
+    _ engine: Engine, _ version: BlobVersion, progress: (Int) -> Void
+  ) throws(BlobStorageError) -> BlobInformation {
+    let key = version.key
     guard let layout = try engine.blobs.layout(version.digest) else {
       throw BlobStorageError(
         .corrupted, "Key “\(key)”: blob \(version.digest) is missing from the store.", key: key,

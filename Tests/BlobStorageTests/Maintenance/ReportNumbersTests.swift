@@ -121,6 +121,25 @@ struct ReportNumbersTests {
     try engine.close()
   }
 
+  @Test("of a version that is replaced and collected meanwhile are those of the next")
+  func replacedMeanwhile() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    _ = try engine.put("k", Array("first".utf8))
+    var isReplaced = false
+    let information = try BlobInformation.find(engine, "k", nil) { _ in
+      if isReplaced { return }
+      isReplaced = true
+      do {
+        _ = try engine.put("k", Array("second".utf8))
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+        #expect(try !engine.contains(BlobDigest.of(Array("first".utf8))))
+      } catch { Issue.record(error) }
+    }
+    #expect(information?.version.digest == BlobDigest.of(Array("second".utf8)))
+    try engine.close()
+  }
+
   // MARK: Bases
 
   @Test("a base that only its dependants need goes when they save less than it takes", arguments: [1, 2])
