@@ -60,9 +60,10 @@ extension StoreStatistics {
     _ engine: Engine, progress: (Int) -> Void = { _ in }
   ) throws(BlobStorageError) -> (statistics: StoreStatistics, packs: [StoreReport.Pack]) {
     try engine.checkOpen()
+    // Read first: what is put or moved after it was marked is no garbage.
+    let rows = try engine.catalog.packRows()
     var marker = Marker(engine.blobs, engine.folder)
     try marker.markVersions(progress: progress)
-    let rows = try engine.catalog.packRows()
     var statistics = StoreStatistics()
     statistics.keyCount = marker.keyCount
     statistics.versionCount = marker.versionCount
@@ -80,7 +81,7 @@ extension StoreStatistics {
     statistics.deduplicationSavedByteCount = max(0, statistics.plainByteCount - statistics.uniqueByteCount)
     var packs: [StoreReport.Pack] = []
     for (number, row) in rows {
-      let liveByteCount = marker.marks.liveByteCount(number)
+      let liveByteCount = min(marker.marks.liveByteCount(number), row.recordsByteCount)
       statistics.garbageByteCount += row.recordsByteCount - liveByteCount
       // The first pack of a store may have no time, because the store's clock has not begun.
       let created = max(row.created >> 16, engine.header.created)

@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageReports
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -99,6 +100,27 @@ struct ReportNumbersTests {
     let quick = try engine.verify(.structure)
     #expect(quick.blobCount == 2 && quick.chunkCount == 3 && quick.byteCount == 0)
     try engine.close()
+  }
+
+  @Test("do not take what is put meanwhile for garbage")
+  func putMeanwhile() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    try await store.set("k", to: Data("first".utf8))
+    let other = try place.engine()
+    var seed = SplitMix64(seed: 3)
+    let bytes = seed.bytes(100_000)
+    let isPut = Mutex(false)
+    let statistics = try await store.statistics { progress in
+      // All keys are marked, and this one comes before them.
+      guard progress.doneCount > 0, !isPut.withLock({ $0 }) else { return }
+      isPut.withLock { $0 = true }
+      do { _ = try other.put("a", bytes) } catch { Issue.record(error) }
+    }
+    #expect(isPut.withLock { $0 })
+    #expect(statistics.keyCount == 1 && statistics.garbageByteCount == 0)
+    try other.close()
+    try await store.close()
   }
 
   @Test("of a version count as its own what no other version needs, of its key or of others")
