@@ -125,6 +125,7 @@ struct MirrorTests {
     for report in [planned, done] {
       #expect(report.damaged.map(\.key) == ["ahead"])
       #expect(report.droppedKeyCount == 1 && report.droppedVersionCount == 1)
+      #expect(report.newVersionCount == 0 && report.unchangedVersionCount == 19)
     }
     #expect(planned.droppedKeys == ["3"])
     #expect(try target.versions("own").count == 1 && target.versions("3").isEmpty)
