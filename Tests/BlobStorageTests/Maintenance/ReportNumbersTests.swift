@@ -395,6 +395,37 @@ struct ReportNumbersTests {
     try engine.close()
   }
 
+  @Test("a search finds who shares chunks that gc moves meanwhile")
+  func movedMeanwhile() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    let shared = Array("shared".utf8)
+    for number in 1_000..<2_100 {
+      let isSharer = number == 1_000 || number == 2_099
+      _ = try engine.put("k\(number)", isSharer ? shared : Array("\(number)".utf8), Self.archiving)
+    }
+    func chunkPlace() throws -> Place? {
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.place(ofBlob: BlobDigest.of(shared))
+      }
+    }
+    var isMoved = false
+    let search = UsageSearch(engine, .key("k1000"), listCountMax: 5) { _ in
+      if isMoved { return }
+      isMoved = true
+      do {
+        let before = try chunkPlace()
+        _ = try engine.delete(["k1001"], .relaxed)
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+        #expect(try chunkPlace() != before)
+      } catch { Issue.record(error) }
+    }
+    let usage = try #require(try search.run())
+    #expect(usage.sharers.map(\.key) == ["k2099"] && usage.exclusiveByteCount == 0)
+    #expect(isMoved)
+    try engine.close()
+  }
+
   // MARK: Progress
 
   @Test("of packs that are looked at go up to what there is, and never back")
