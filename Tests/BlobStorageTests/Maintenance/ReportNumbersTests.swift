@@ -162,6 +162,33 @@ struct ReportNumbersTests {
     try engine.close()
   }
 
+  @Test("of a version say what is shared, also if gc moves it meanwhile")
+  func sharedAndMoved() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    let shared = Array("shared".utf8)
+    for key in ["k", "other"] { _ = try engine.put(key, shared) }
+    _ = try engine.put("gone", Array("gone".utf8))
+    func chunkPlace() throws -> Place? {
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.place(ofBlob: BlobDigest.of(shared))
+      }
+    }
+    var isMoved = false
+    let information = try BlobInformation.find(engine, "k", nil) { _ in
+      if isMoved { return }
+      isMoved = true
+      do {
+        let before = try chunkPlace()
+        _ = try engine.delete(["gone"], .relaxed)
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+        #expect(try chunkPlace() != before)
+      } catch { Issue.record(error) }
+    }
+    #expect(isMoved && information?.exclusiveByteCount == 0)
+    try engine.close()
+  }
+
   // MARK: Bases
 
   @Test("a base that only its dependants need goes when they save less than it takes", arguments: [1, 2])
