@@ -63,19 +63,44 @@ extension BlobInformation {
   package static func find(
     _ engine: Engine, _ key: String, _ id: BlobVersion.ID?, progress: (Int) -> Void = { _ in }
   ) throws(BlobStorageError) -> BlobInformation? {
-    guard let version = try engine.version(key, id) else { return nil }
+    var attemptCount = 0
+    while let version = try engine.version(key, id) {
+      do throws(BlobStorageError) {
+        let (information, hasMoved) = try find(engine, version, progress: progress)
+        attemptCount += 1
+        if !hasMoved || attemptCount == attemptCountMax { return information }
+      } catch {
+        // A version that was dropped and collected meanwhile is not damaged.
+        guard error.code == .corrupted, try engine.version(key, version.id) == nil else { throw error }
+      }
+    }
+    return nil
+  }
+
+  private static let attemptCountMax = 4
+
+  /// - Returns: also whether gc has moved chunks of the version meanwhile, so that shared ones may seem exclusive.
+  private static func find(
+    _ engine: Engine, _ version: BlobVersion, progress: (Int) -> Void
+  ) throws(BlobStorageError) -> (BlobInformation, hasMoved: Bool) {
+    let key = version.key
     guard let layout = try engine.blobs.layout(version.digest) else {
       throw BlobStorageError(
         .corrupted, "Key “\(key)”: blob \(version.digest) is missing from the store.", key: key,
         digest: version.digest)
     }
+    let walk = LiveWalk(engine.blobs)
+    var places = PlaceSet()
+    try walk.forEachRow(of: layout) { (_, row) in if let row { places.insert(row.place) } }
     var others = Marker(engine.blobs, engine.folder)
     let keyBytes = Array(key.utf8)
     try others.markVersions(progress: progress, isLeftOut: { $0 == keyBytes && $1 == version.id.stamp })
     var information = BlobInformation(version: version, chunkCount: 0)
     var seen = PlaceSet()
     var exclusive = PlaceSet()
-    try LiveWalk(engine.blobs).forEachRow(of: layout) { (part, row) throws(BlobStorageError) in
+    var hasMoved = false
+    try walk.forEachRow(of: layout) { (part, row) throws(BlobStorageError) in
+      if let row, !places.contains(row.place) { hasMoved = true }
       if let row, !others.marks.contains(row.place), exclusive.insert(row.place) {
         information.exclusiveByteCount += Int64(row.storedByteCount)
       }
@@ -91,7 +116,7 @@ extension BlobInformation {
       information.codecs[CodecKind(rawValue: row.codecNumber)?.name ?? "\(row.codecNumber)", default: 0] += 1
     }
     information.chunkCount = max(1, Int(clamping: layout.chunkCount))
-    information.unreadable = others.notFollowed
-    return information
+    information.unreadable = try engine.confirmed(others.notFollowed)
+    return (information, hasMoved)
   }
 }

@@ -68,8 +68,8 @@ public struct BlobUsage: Sendable, Hashable, Codable {
   /// Keys that share chunks with the subject but do not hold it, those that share most first.
   public var sharers: [Sharer] = []
   public var sharerCount = 0
-  /// Stored bytes that the next collection would free if the key was deleted, or all holders were dropped. Bytes without
-  /// a holder are garbage.
+  /// Stored bytes that the next collection would free if the key was deleted, or all holders were dropped. Bytes
+  /// without a holder are garbage.
   public var exclusiveByteCount: Int64 = 0
   /// Why some blobs could not be followed to their chunks, so that these do not count. Only the first reasons.
   public var unreadable: [String] = []

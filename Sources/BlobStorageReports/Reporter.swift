@@ -59,7 +59,7 @@ final class Reporter {
     report.largestKeys = largest.descending
     report.busiestKeys = busiest.descending
     report.codecs = codecs.values.sorted { ($1.storedByteCount, $0.name) < ($0.storedByteCount, $1.name) }
-    report.unreadable = needed.unreadableMessages
+    report.unreadable = try engine.confirmed(needed.unreadableMessages)
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }

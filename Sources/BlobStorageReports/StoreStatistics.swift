@@ -60,16 +60,17 @@ extension StoreStatistics {
     _ engine: Engine, progress: (Int) -> Void = { _ in }
   ) throws(BlobStorageError) -> (statistics: StoreStatistics, packs: [StoreReport.Pack]) {
     try engine.checkOpen()
+    // Read first: what is put or moved after it was marked is no garbage.
+    let rows = try engine.catalog.packRows()
     var marker = Marker(engine.blobs, engine.folder)
     try marker.markVersions(progress: progress)
-    let rows = try engine.catalog.packRows()
     var statistics = StoreStatistics()
     statistics.keyCount = marker.keyCount
     statistics.versionCount = marker.versionCount
     statistics.blobCount = marker.blobCount
     statistics.packCount = rows.count
     statistics.plainByteCount = marker.versionByteCount
-    statistics.unreadable = marker.notFollowed
+    statistics.unreadable = try engine.confirmed(marker.notFollowed)
     statistics.usesSimilarity = engine.header.flags.contains(.similarity)
     try engine.catalog.forEachChunk { (_, row, transaction) throws(BlobStorageError) in
       guard marker.marks.contains(row.place) else { return true }
@@ -80,7 +81,7 @@ extension StoreStatistics {
     statistics.deduplicationSavedByteCount = max(0, statistics.plainByteCount - statistics.uniqueByteCount)
     var packs: [StoreReport.Pack] = []
     for (number, row) in rows {
-      let liveByteCount = marker.marks.liveByteCount(number)
+      let liveByteCount = min(marker.marks.liveByteCount(number), row.recordsByteCount)
       statistics.garbageByteCount += row.recordsByteCount - liveByteCount
       // The first pack of a store may have no time, because the store's clock has not begun.
       let created = max(row.created >> 16, engine.header.created)
@@ -106,6 +107,17 @@ extension StoreStatistics {
     let alone = base.map { row.expectedByteCount(like: $0) } ?? row.storedByteCount
     codecSavedByteCount += Int64(row.plainByteCount - alone)
     similaritySavedByteCount += Int64(alone - row.storedByteCount)
+  }
+}
+
+extension Engine {
+  /// The reasons why blobs could not be followed; none if a new walk follows all. A blob that was dropped and collected
+  /// while it was followed is not missing.
+  func confirmed(_ reasons: [String]) throws(BlobStorageError) -> [String] {
+    if reasons.isEmpty { return [] }
+    var marker = Marker(blobs, folder)
+    try marker.markVersions(countsRefs: false)
+    return marker.notFollowed.isEmpty ? [] : reasons
   }
 }
 

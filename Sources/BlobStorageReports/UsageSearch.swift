@@ -15,6 +15,7 @@ package final class UsageSearch {
   }
 
   private static let overlapCountMax = 100_000
+  private static let attemptCountMax = 4
 
   private let engine: Engine
   private let subject: BlobUsage.Subject
@@ -22,6 +23,8 @@ package final class UsageSearch {
   private let progress: (Int) -> Void
   private let needed: NeededChunks
   private var usage = BlobUsage(kind: .key)
+  /// The subject's blobs, or the chunk in question.
+  private var blobs: Set<BlobDigest> = []
   /// The place of the chunk in question.
   private var chunkPlace: Place?
   /// The places of the subject's chunks, and of those that others need too.
@@ -43,10 +46,31 @@ package final class UsageSearch {
     sharers = Largest(countMax: listCountMax)
   }
 
-  /// Returns nil if the store does not have the subject.
+  /// Returns nil if the store does not have the subject. Searches again if gc has moved chunks of the subject meanwhile.
   package func run() throws(BlobStorageError) -> BlobUsage? {
+    var search = self
+    for _ in 1..<Self.attemptCountMax {
+      guard let found = try search.walk() else { return nil }
+      if try !search.hasMoved() { return found }
+      search = UsageSearch(engine, subject, listCountMax: listCountMax, progress: progress)
+    }
+    return try search.walk()
+  }
+
+  /// Whether a chunk of the subject lies elsewhere than when the search began.
+  private func hasMoved() throws(BlobStorageError) -> Bool {
+    var hasMoved = false
+    for blob in blobs {
+      try needed.forEachChunk(of: blob) { row in if !target.contains(row.place) { hasMoved = true } }
+    }
+    return hasMoved
+  }
+
+  private func walk() throws(BlobStorageError) -> BlobUsage? {
     try engine.checkOpen()
     guard try begin() else { return nil }
+    // The subject may be garbage, which no walk over versions follows.
+    let isWhole = needed.unreadableMessages.isEmpty
     var keyCount = 0
     try engine.forEachKey { (entry) throws(BlobStorageError) in
       try add(entry.key, entry.versions)
@@ -59,13 +83,13 @@ package final class UsageSearch {
     for blob in try engine.heldBlobs() where try overlap(blob).byteCount > 0 { try keep(blob) }
     usage.sharers = sharers.descending
     usage.exclusiveByteCount = usage.storedByteCount - keptByteCount
-    usage.unreadable = needed.unreadableMessages
+    let reasons = needed.unreadableMessages
+    usage.unreadable = isWhole ? try engine.confirmed(reasons) : reasons
     return usage
   }
 
   /// Finds the subject's chunks; false if the store does not have it.
   private func begin() throws(BlobStorageError) -> Bool {
-    var blobs: Set<BlobDigest> = []
     switch subject {
     case .key(let key):
       let versions = try engine.versions(key)

@@ -37,13 +37,14 @@ extension Copier {
 
   /// Drops the keys of the target that the source does not have.
   func dropOthers() throws(BlobStorageError) {
-    if !options.isDryRun {
-      // The source has unreadable versions: the target's copies may be the only ones left.
-      if !report.damaged.isEmpty, !options.isForced { return }
-      // The source may have changed since the first check.
-      try checkMirror()
-    }
+    // The source has unreadable versions: the target's copies may be the only ones left.
+    if !report.damaged.isEmpty, !options.isForced { return }
+    // The source may have changed since the first check.
+    if !options.isDryRun { try checkMirror() }
     try forEachPageOfTarget { (_, others) throws(BlobStorageError) in
+      var others = others
+      // A dry run has counted the keys that the source has dropped.
+      if options.isDryRun { others = try unknownToSource(others) }
       guard !others.isEmpty else { return }
       if options.isDryRun {
         name(others.map(\.key))
@@ -59,6 +60,14 @@ extension Copier {
     if options.prefix.isEmpty, !options.isDryRun {
       try dropStates(lacking: true)
       try dropOtherReplaced()
+    }
+  }
+
+  private func unknownToSource(_ keys: [KeyEntry]) throws(BlobStorageError) -> [KeyEntry] {
+    try source.catalog.read { (transaction) throws(BlobStorageError) in
+      var unknown: [KeyEntry] = []
+      for entry in keys where try transaction.nameRow(Array(entry.key.utf8)) == nil { unknown.append(entry) }
+      return unknown
     }
   }
 
@@ -136,10 +145,7 @@ extension Copier {
     for planned in batch.keys where !InternalKey.isInternal(planned.key.bytes) {
       let added = planned.plan.added.count { failures[$0.row.digest] == nil }
       report.newVersionCount += added
-      // In a mirror, `dropOthers` counts the keys that the source does not show.
-      guard added == planned.plan.added.count, !options.isMirror || !planned.key.shown.isEmpty else {
-        continue
-      }
+      guard added == planned.plan.added.count else { continue }
       report.droppedVersionCount += planned.plan.dropped.count
       guard planned.plan.dropsKey else { continue }
       report.droppedKeyCount += 1

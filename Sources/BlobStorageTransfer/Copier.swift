@@ -108,7 +108,7 @@ package final class Copier {
         if key.isCounted {
           report.keyCount += 1
           report.versionCount += key.shown.count
-          report.unchangedVersionCount += key.shown.count - plan.added.count
+          report.unchangedVersionCount += key.shown.count - plan.added.count - plan.refusedCount
           report.byteCount = report.byteCount.addingClamped(key.byteCount)
         }
         doneByteCount = doneByteCount.addingClamped(key.byteCount - plan.byteCount)

@@ -36,10 +36,13 @@ struct CopyPlan: Sendable {
   private(set) var dropped: [Stamp] = []
   /// Whether the target no longer shows the key.
   private(set) var dropsKey = false
+  /// How many versions were refused.
+  private(set) var refusedCount = 0
 
   /// Removes the versions that must not be copied, and returns them. If there are any, the plan drops nothing.
   mutating func refuse(_ isRefused: (Stamp) -> Bool) -> [Addition] {
     let refused = added.filter { isRefused($0.stamp) }
+    refusedCount = refused.count
     if !refused.isEmpty {
       added.removeAll { isRefused($0.stamp) }
       dropped = []

@@ -28,6 +28,9 @@ struct Failure: Error {
   init?(_ error: any Error) {
     switch error {
     case let failure as Failure: self = failure
+    case let error as BlobStorageError where error.underlyingError is Failure:
+      // The tool's own source of a put has failed.
+      self.init(error.underlyingError ?? error)
     case let error as BlobStorageError:
       let full = error.errno == nil ? nil : error.fullDiskMessage
       self.init(

@@ -30,9 +30,10 @@ enum StandardDescriptors {
         arguments.append(text)
         continue
       }
-      guard
-        arguments.contains(where: { $0 == ImportCommand._commandName || $0 == ExportCommand._commandName })
-      else { throw ValidationError("argument \(index) is not UTF-8") }
+      let command = try? CommandLineHabits.resolved(arguments).first
+      guard command == ImportCommand._commandName || command == ExportCommand._commandName else {
+        throw ValidationError("argument \(index) is not UTF-8")
+      }
       arguments.append(text)
     }
     return arguments

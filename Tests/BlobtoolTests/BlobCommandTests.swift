@@ -168,6 +168,16 @@ struct VersionLine: Decodable {
     try await workshop.expect(0, ["verify"])
   }
 
+  @Test("a standard input that cannot be read is a failure in one sentence")
+  func unreadableInput() async throws {
+    let workshop = try await Workshop()
+    let outcome = try await workshop.shell("$TOOL put k - 0>other")
+    #expect(outcome.status == 1)
+    #expect(outcome.errors.hasPrefix("blobtool: Cannot read standard input: "), "\(outcome.errors)")
+    #expect(outcome.errors.count { $0 == "\n" } == 1)
+    try await workshop.expect(3, ["get", "k"])
+  }
+
   @Test(
     "ranges are clamped at the end",
     arguments: [

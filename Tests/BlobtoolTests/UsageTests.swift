@@ -227,6 +227,9 @@ import Testing
     let workshop = try await Workshop()
     #expect(try await workshop.shell(#"$TOOL put $'\xff' /dev/null"#).status == 64)
     #expect(try await workshop.shell(#"BLOBTOOL_STORE=$'other\xff' $TOOL init"#).status == 64)
+    // The name of the hold is no command.
+    #expect(try await workshop.shell(#"$TOOL hold import $'\xa0' --kind prefix"#).status == 64)
+    #expect(try await workshop.expect(0, ["holds"]).bytes.isEmpty)
     #expect(try await workshop.expect(0, ["list"]).bytes.isEmpty)
   }
 }

@@ -152,7 +152,7 @@ struct CopyCommand: AsyncParsableCommand {
     guard report.damaged.isEmpty else {
       throw Failure(
         ExitStatus.damaged,
-        "\(HumanText.count(report.damaged.count, "version")) could not be copied; the others \(dryRun ? "can be" : "were")\(mirror && !force ? ", and no key was dropped" : "");"
+        "\(HumanText.count(report.damaged.count, "version")) could not be copied; the others \(dryRun ? "can be" : "were")\(mirror && !force ? ", and only keys that the source has dropped go" : "");"
           + " run `blobtool verify` there.")
     }
   }

@@ -39,11 +39,11 @@ struct ReportCommand: StoreCommand {
       do {
         var html = page()
         try html.withUTF8 { try target.write(UnsafeRawBufferPointer($0)) }
-        try target.finish()
       } catch {
         target.abandon()
         throw error
       }
+      try target.finish()
     }
     try StandardOutput.unlessEnded {
       if shared.json {

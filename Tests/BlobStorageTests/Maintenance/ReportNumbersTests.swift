@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageReports
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -101,6 +102,27 @@ struct ReportNumbersTests {
     try engine.close()
   }
 
+  @Test("do not take what is put meanwhile for garbage")
+  func putMeanwhile() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    try await store.set("k", to: Data("first".utf8))
+    let other = try place.engine()
+    var seed = SplitMix64(seed: 3)
+    let bytes = seed.bytes(100_000)
+    let isPut = Mutex(false)
+    let statistics = try await store.statistics { progress in
+      // All keys are marked, and this one comes before them.
+      guard progress.doneCount > 0, !isPut.withLock({ $0 }) else { return }
+      isPut.withLock { $0 = true }
+      do { _ = try other.put("a", bytes) } catch { Issue.record(error) }
+    }
+    #expect(isPut.withLock { $0 })
+    #expect(statistics.keyCount == 1 && statistics.garbageByteCount == 0)
+    try other.close()
+    try await store.close()
+  }
+
   @Test("of a version count as its own what no other version needs, of its key or of others")
   func exclusive() throws {
     let place = try StorePlace()
@@ -118,6 +140,52 @@ struct ReportNumbersTests {
     _ = try engine.put("other", contents[1])
     let shared = try BlobInformation.find(engine, "k", versions[1].id)?.exclusiveByteCount
     #expect(shared == 0)
+    try engine.close()
+  }
+
+  @Test("of a version that is replaced and collected meanwhile are those of the next")
+  func replacedMeanwhile() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    _ = try engine.put("k", Array("first".utf8))
+    var isReplaced = false
+    let information = try BlobInformation.find(engine, "k", nil) { _ in
+      if isReplaced { return }
+      isReplaced = true
+      do {
+        _ = try engine.put("k", Array("second".utf8))
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+        #expect(try !engine.contains(BlobDigest.of(Array("first".utf8))))
+      } catch { Issue.record(error) }
+    }
+    #expect(information?.version.digest == BlobDigest.of(Array("second".utf8)))
+    try engine.close()
+  }
+
+  @Test("of a version say what is shared, also if gc moves it meanwhile")
+  func sharedAndMoved() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    let shared = Array("shared".utf8)
+    for key in ["k", "other"] { _ = try engine.put(key, shared) }
+    _ = try engine.put("gone", Array("gone".utf8))
+    func chunkPlace() throws -> Place? {
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.place(ofBlob: BlobDigest.of(shared))
+      }
+    }
+    var isMoved = false
+    let information = try BlobInformation.find(engine, "k", nil) { _ in
+      if isMoved { return }
+      isMoved = true
+      do {
+        let before = try chunkPlace()
+        _ = try engine.delete(["gone"], .relaxed)
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+        #expect(try chunkPlace() != before)
+      } catch { Issue.record(error) }
+    }
+    #expect(isMoved && information?.exclusiveByteCount == 0)
     try engine.close()
   }
 
@@ -331,6 +399,58 @@ struct ReportNumbersTests {
     // What it shares with what can be followed is counted all the same.
     #expect(report.largestKeys.map(\.versionCount).sorted() == [1, 1, 2])
     try await store.close()
+  }
+
+  @Test("what is dropped and collected while a search walks is not missing")
+  func collectedMeanwhile() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    for number in 1_000..<2_100 { _ = try engine.put("k\(number)", Array("\(number)".utf8), Self.archiving) }
+    var isCollected = false
+    let search = UsageSearch(engine, .key("k1000"), listCountMax: 5) { _ in
+      if isCollected { return }
+      isCollected = true
+      // The search has read this key and not followed it.
+      do {
+        _ = try engine.delete(["k2099"], .relaxed)
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+        #expect(try !engine.contains(BlobDigest.of(Array("2099".utf8))))
+      } catch { Issue.record(error) }
+    }
+    #expect(try search.run()?.unreadable == [])
+    #expect(isCollected)
+    try engine.close()
+  }
+
+  @Test("a search finds who shares chunks that gc moves meanwhile")
+  func movedMeanwhile() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    let shared = Array("shared".utf8)
+    for number in 1_000..<2_100 {
+      let isSharer = number == 1_000 || number == 2_099
+      _ = try engine.put("k\(number)", isSharer ? shared : Array("\(number)".utf8), Self.archiving)
+    }
+    func chunkPlace() throws -> Place? {
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.place(ofBlob: BlobDigest.of(shared))
+      }
+    }
+    var isMoved = false
+    let search = UsageSearch(engine, .key("k1000"), listCountMax: 5) { _ in
+      if isMoved { return }
+      isMoved = true
+      do {
+        let before = try chunkPlace()
+        _ = try engine.delete(["k1001"], .relaxed)
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+        #expect(try chunkPlace() != before)
+      } catch { Issue.record(error) }
+    }
+    let usage = try #require(try search.run())
+    #expect(usage.sharers.map(\.key) == ["k2099"] && usage.exclusiveByteCount == 0)
+    #expect(isMoved)
+    try engine.close()
   }
 
   // MARK: Progress

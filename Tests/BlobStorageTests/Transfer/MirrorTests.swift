@@ -106,6 +106,31 @@ struct MirrorTests {
     #expect(try contents(of: target) == before)
   }
 
+  @Test(
+    "of a source with a version that is not copied drops only what the source has dropped, as a dry run says")
+  func uncopied() throws {
+    let (source, target) = (try from.engine(), try to.engine())
+    for index in 0..<20 { _ = try source.put("\(index)", [UInt8(index)]) }
+    try runCopy(source, to: target)
+    _ = try target.put("own", [1])
+    _ = try source.delete(["3"], .relaxed)
+    var environment = Engine.Environment()
+    environment.clock = WallClock { WallClock.system.now() + 2 * 86_400_000 }
+    let ahead = try Engine(
+      path: from.folderPath, configuration: StoreConfiguration(threadCount: 2), environment: environment)
+    _ = try ahead.put("ahead", [1])
+    try ahead.close()
+    let planned = try run(source, target, isDryRun: true)
+    let done = try run(source, target)
+    for report in [planned, done] {
+      #expect(report.damaged.map(\.key) == ["ahead"])
+      #expect(report.droppedKeyCount == 1 && report.droppedVersionCount == 1)
+      #expect(report.newVersionCount == 0 && report.unchangedVersionCount == 19)
+    }
+    #expect(planned.droppedKeys == ["3"])
+    #expect(try target.versions("own").count == 1 && target.versions("3").isEmpty)
+  }
+
   @Test("that is only looked at changes nothing, and says what it would do", arguments: [false, true])
   func dryRun(_ isForced: Bool) throws {
     var random = SplitMix64(seed: 2)
