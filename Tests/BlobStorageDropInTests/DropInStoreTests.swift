@@ -40,6 +40,22 @@ import Testing
     #expect(archive.keys == ["k"])
   }
 
+  @Test("a forged store of a thousand keys that are not UTF-8 lists each of them once")
+  func forgedKeys() async throws {
+    let archive = DataArchive(rootUrl: root.url)
+    #expect(await archive.set("k", "mine").isSuccess)
+    let path = root.url.appendingPathComponent("data_archive/.blobstore").path
+    let engine = try Engine(path: path, configuration: StoreConfiguration())
+    let items = try (0..<1_000).map { number in
+      let key = Array("a/".utf8) + [0xF8] + Array("\(number)".utf8)
+      return try engine.memoryPut.prepare(key, Data([1]), PutOptions(durability: .relaxed))
+    }
+    _ = try engine.memoryPut.commit(items)
+    try engine.close()
+    #expect(archive.keys.count == 1_001)
+    #expect(archive.keys.first == "k")
+  }
+
   @Test("libraries that share a folder do not see or remove what others have there")
   func oneFolder() async throws {
     let data = try UserFolders.$environment.withValue(root.environment) {

@@ -193,15 +193,12 @@ extension BlockingBlobStore {
 
   /// All keys of a library, in byte order.
   func keys(of library: Library) throws(BlobStorageError) -> [String] {
-    let pageCount = 1_000
-    var result: [String] = []
-    var last: String?
-    while true {
-      let page = try keys(prefix: library.prefix, after: last, limit: pageCount)
-      result.append(contentsOf: page.map { library.key(ofStoreKey: $0.key) })
-      if page.count < pageCount { return result }
-      last = page.last?.key
+    var keys: [String] = []
+    // A forged store may have keys that are not UTF-8: pages by their texts would repeat for ever.
+    try store.engine.forEachPage(prefix: library.prefix) { page in
+      keys.append(contentsOf: page.map { library.key(ofStoreKey: $0.key) })
     }
+    return keys
   }
 }
 
