@@ -47,7 +47,7 @@ import Testing
     let path = root.url.appendingPathComponent("data_archive/.blobstore").path
     let engine = try Engine(path: path, configuration: StoreConfiguration())
     let items = try (0..<1_000).map { number in
-      let key = Array("a/".utf8) + [0xF8] + Array("\(number)".utf8)
+      let key: [UInt8] = Array("a/".utf8) + [0xF8] + Array("\(number)".utf8)
       return try engine.memoryPut.prepare(key, Data([1]), PutOptions(durability: .relaxed))
     }
     _ = try engine.memoryPut.commit(items)
