@@ -12,7 +12,7 @@ extension BlobCache {
   ///
   /// - Throws: `invalidArgument` for limits out of range and for a cache that was ended; nothing was changed.
   public func setLimits(_ limits: CacheLimits) async throws(BlobStorageError) {
-    try await run { (core) throws(BlobStorageError) in try core.setLimits(limits) }
+    try await change { (core) throws(BlobStorageError) in try core.setLimits(limits) }
   }
 
   /// Drops expired values, finds keys that were put around the cache, and brings the folder below its limits.
@@ -21,13 +21,13 @@ extension BlobCache {
   ///
   /// - Complexity: follows every version of the store to its chunks.
   public func trim() async throws(BlobStorageError) -> CacheTrimReport {
-    try await run { (core) throws(BlobStorageError) in try core.trim() }
+    try await change { (core) throws(BlobStorageError) in try core.trim() }
   }
 
   /// Adopts keys that were put around the cache, with `BlobStore.put(_:_:options:)`, as just used, and brings the
   /// folder below its limits.
   public func adopt(_ keys: [String]) async throws(BlobStorageError) {
-    try await run { (core) throws(BlobStorageError) in try core.adopt(keys) }
+    try await change { (core) throws(BlobStorageError) in try core.adopt(keys) }
   }
 
   /// The current state of the cache.

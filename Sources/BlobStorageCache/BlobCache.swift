@@ -100,7 +100,7 @@ public final class BlobCache: Sendable {
   public func set(_ items: [CacheItem]) async throws(BlobStorageError) -> [Bool] {
     let keys = items.map(\.key)
     outdate(keys)
-    return try await run { (core) throws(BlobStorageError) in
+    return try await change { (core) throws(BlobStorageError) in
       try core.put(
         items,
         if: {
@@ -122,7 +122,7 @@ public final class BlobCache: Sendable {
     _ key: String, _ data: Data, options: PutOptions = PutOptions()
   ) async throws(BlobStorageError) -> PutResult {
     outdate([key])
-    return try await run { (core) throws(BlobStorageError) in
+    return try await change { (core) throws(BlobStorageError) in
       try core.put(
         key, data, options,
         if: {
@@ -138,7 +138,7 @@ public final class BlobCache: Sendable {
   @discardableResult
   public func remove(_ keys: [String]) async throws(BlobStorageError) -> Int {
     outdate(keys)
-    return try await run { (core) throws(BlobStorageError) in try core.remove(keys) }
+    return try await change { (core) throws(BlobStorageError) in try core.remove(keys) }
   }
 
   /// Drops the keys that begin with `prefix` and returns how many existed.
@@ -148,7 +148,7 @@ public final class BlobCache: Sendable {
   @discardableResult
   public func remove(prefix: String) async throws(BlobStorageError) -> Int {
     outdate(prefix: prefix)
-    return try await run { (core) throws(BlobStorageError) in
+    return try await change { (core) throws(BlobStorageError) in
       try core.removeAll(prefix: Engine.nonempty(prefix, elseSay: "removeAll()"))
     }
   }
@@ -159,7 +159,7 @@ public final class BlobCache: Sendable {
   @discardableResult
   public func removeAll() async throws(BlobStorageError) -> Int {
     outdate(prefix: "")
-    return try await run { (core) throws(BlobStorageError) in try core.removeAll() }
+    return try await change { (core) throws(BlobStorageError) in try core.removeAll() }
   }
 
   // MARK: Values
@@ -234,7 +234,7 @@ public final class BlobCache: Sendable {
         let data = try format.data(of: try await make(), key: key)
         do throws(BlobStorageError) {
           let item = CacheItem(key: key, data: data, priority: priority, lifetime: lifetime)
-          _ = try await self.run { (core) throws(BlobStorageError) in
+          _ = try await self.change { (core) throws(BlobStorageError) in
             try core.put([item], if: { self.isWanted(bytes, number) })
           }
         } catch {
@@ -313,5 +313,13 @@ public final class BlobCache: Sendable {
   ) async throws(BlobStorageError) -> T {
     let core = core
     return try await store.run { (_) throws(BlobStorageError) in try body(core) }
+  }
+
+  /// Runs a change, which may wait for room, on a thread apart from those of reads.
+  func change<T: Sendable>(
+    _ body: @escaping @Sendable (CacheCore) throws(BlobStorageError) -> T
+  ) async throws(BlobStorageError) -> T {
+    let core = core
+    return try await BlobStore.changingCache { () throws(BlobStorageError) in try body(core) }
   }
 }

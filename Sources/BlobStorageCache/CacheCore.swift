@@ -317,6 +317,7 @@ extension CacheCore {
   /// - Parameter kept: keys that stay.
   func holdCount(keeping kept: Set<[UInt8]> = []) throws(BlobStorageError) {
     guard let countMax = limits.keyLimit else { return }
+    var areNotesWritten = false
     while true {
       try indexIfNeeded()
       // In this order: a process that ends the cache after this forgets all that was noted, and nothing is evicted.
@@ -346,10 +347,14 @@ extension CacheCore {
         }
       }
       guard excess > 0 else { return }
-      guard try evict(victims) == 0 else { continue }
-      // The unwritten notes name all keys that could go, or the rows are out of date.
-      if state.withLock({ $0.notes.isEmpty }) { return }
+      guard try evict(victims) == 0 else {
+        areNotesWritten = false
+        continue
+      }
+      // The unwritten notes name all keys that could go, or the rows are out of date. Reads may add notes all the time.
+      if areNotesWritten || state.withLock({ $0.notes.isEmpty }) { return }
       try writeNotes()
+      areNotesWritten = true
     }
   }
 

@@ -178,6 +178,13 @@ public final class BlobStore: Sendable {
   ) async throws(BlobStorageError) -> T {
     try await OperationPool.opening.run(body)
   }
+
+  /// Runs a change of a cache, on a thread that no other operation needs.
+  package static func changingCache<T: Sendable>(
+    _ body: @escaping @Sendable () throws(BlobStorageError) -> T
+  ) async throws(BlobStorageError) -> T {
+    try await OperationPool.changingCaches.run(body)
+  }
 }
 
 extension BlobStore {

@@ -12,6 +12,8 @@ final class OperationPool: Sendable {
   static let shared = OperationPool(width: defaultWidth)
   /// Creates and opens stores in buckets.
   static let opening = OperationPool(width: defaultWidth)
+  /// Changes caches. Each change may wait for room that another process makes, and no read may wait for them.
+  static let changingCaches = OperationPool(width: defaultWidth)
 
   private typealias Job = @Sendable () -> Void
 

@@ -305,6 +305,30 @@ struct BlobCacheTests {
     #expect(try SystemFiles().list(folder) == ["mine"])
   }
 
+  @Test("reads while more puts than there are threads wait for room that another process makes")
+  func readsBesidePuts() async throws {
+    let cache = try await BlobCache.open(at: path, limits: limits)
+    let lock = try SystemFiles().open(temporary.path.appending("cache/cache.lock"), .openOrCreate)
+    #expect(try lock.lock(.exclusive, wait: false))
+    let done = Counter()
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for index in 0..<40 {
+        group.addTask {
+          defer { done.add() }
+          #expect(try await cache.set("k\(index)", to: Data([1])))
+        }
+      }
+      // The puts come first.
+      for _ in 0..<1_000 { await Task.yield() }
+      #expect(try await cache.data(forKey: "n") == nil)
+      #expect(done.count == 0)
+      lock.close()
+      try await group.waitForAll()
+    }
+    #expect(try await cache.data(forKey: "k39") == Data([1]))
+    try await cache.close()
+  }
+
   @Test("returns what was made also when the cache was ended meanwhile and cannot store it")
   func endedWhileMaking() async throws {
     let limits = CacheLimits(byteLimit: limits.byteLimit, keyLimit: 5)

@@ -233,6 +233,23 @@ struct CacheRuleTests {
     #expect(try cache.engine.keys("", after: nil, limit: 10).map(\.key) == ["other"])
   }
 
+  @Test("a put of more keys than the limit ends, also while others read all the time")
+  func putBesideReads() throws {
+    let place = try place(keys: 2)
+    let reader = Mutex<CacheCore?>(nil)
+    // A key is read whenever the put looks at the limits.
+    let files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "open", path.lastComponent?.string == "cache" else { return }
+      _ = try reader.withLock { $0 }?.data("k0")
+    }
+    let cache = try place.cache(place.engine(files: files))
+    reader.withLock { $0 = cache }
+    let items = (0..<5).map { CacheItem(key: "k\($0)", data: Data([UInt8($0)])) }
+    #expect(try ending { try cache.put(items) } == [true, true, true, true, true])
+    reader.withLock { $0 = nil }
+    #expect(try cache.contains("k0"))
+  }
+
   @Test("one that another process has ended can be read, and nothing can be put")
   func ended() throws {
     let place = try place(keys: 3)
