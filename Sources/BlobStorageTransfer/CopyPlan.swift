@@ -63,7 +63,8 @@ struct CopyPlan: Sendable {
       added.append(Addition(stamp: stamp, row: version.row))
     }
     guard let name, !Self.isNeededByOthers(key.bytes) else { return }
-    if isMirror {
+    // What a hold of the target protects stays, also in a mirror.
+    if isMirror, !key.bytes.starts(with: InternalKey.Purpose.hold.prefix) {
       let shown = try target.versions(of: name).map(\.stamp)
       dropped = shown.filter { !landed.contains($0) }
     } else {
