@@ -273,7 +273,7 @@ package final class Copier {
         let plan = try plan(of: key, transaction) { (place) throws(BlobStorageError) in
           try target.writer.canRefer(to: place, transaction)
         } refused: { (refused) in
-          report.damaged += refused.map { Self.refusal($0, key) }
+          for addition in refused { addUncopied(Self.refusal(addition, key), key) }
         }
         plans.append(PlannedKey(key: key, plan: plan))
       }
@@ -436,11 +436,15 @@ package final class Copier {
         let uncopied = UncopiedVersion(
           key: InternalKey.shown(key.bytes), version: BlobVersion.ID(version.stamp),
           digest: version.row.digest, reason: failure.message)
-        // The copy comes to some internal keys twice.
-        if InternalKey.isInternal(key.bytes), report.damaged.contains(uncopied) { continue }
-        report.damaged.append(uncopied)
+        addUncopied(uncopied, key)
       }
     }
+  }
+
+  private func addUncopied(_ uncopied: UncopiedVersion, _ key: CopiedKey) {
+    // The copy comes to some internal keys twice.
+    if InternalKey.isInternal(key.bytes), report.damaged.contains(uncopied) { return }
+    report.damaged.append(uncopied)
   }
 
   /// Whether the source still shows a version. Works for internal keys, too.
