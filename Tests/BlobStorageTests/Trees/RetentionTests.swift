@@ -433,6 +433,17 @@ struct RetentionTests {
     }
     #expect(try await store.versions(of: "k").count == 2)
     #expect(try await store.keep(rules, of: .key("k")).droppedVersionCount == 1)
+    // Attributes of a file that the import has yet to store.
+    let prefix = InternalKey.Purpose.attributes.prefix
+    try store.engine.putInternal(prefix + [1], .data(Data()))
+    do {
+      let lock = try StatesLock.shared(store.engine.folder)
+      try await store.deleteAllKeys()
+      withExtendedLifetime(lock) {}
+    }
+    #expect(try store.engine.internalVersions(prefix).count == 1)
+    try await store.deleteAllKeys()
+    #expect(try store.engine.internalVersions(prefix).isEmpty)
     try await store.close()
   }
 
