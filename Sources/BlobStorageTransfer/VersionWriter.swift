@@ -172,7 +172,7 @@ struct VersionWriter: Sendable {
     through trails: inout ExportTrails
   ) throws(BlobStorageError) -> Bool {
     guard let mark, let attributes = mark.attributes else { return true }
-    guard version.byteCount <= 4_096, let bytes = try engine.data(version.digest), !bytes.isEmpty,
+    guard let bytes = try engine.data(version.digest, atMost: 4_096), !bytes.isEmpty,
       !bytes.contains(0)
     else {
       throw BlobStorageError(
@@ -192,7 +192,7 @@ struct VersionWriter: Sendable {
   ) throws(BlobStorageError) -> Existing {
     do throws(BlobStorageError) {
       guard let status = try folder.status(of: path, through: &trail) else { return .absent }
-      if status.kind == .symbolicLink, let bytes = try engine.data(version.digest),
+      if status.kind == .symbolicLink, let bytes = try engine.data(version.digest, atMost: 4_096),
         try folder.linkTarget(of: path, through: &trail).elementsEqual(bytes)
       {
         return .same
