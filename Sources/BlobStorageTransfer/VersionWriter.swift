@@ -53,6 +53,11 @@ struct VersionWriter: Sendable {
     path(of: version.key, FileMark(metadata: version.metadata)?.attributes, options)
   }
 
+  /// Whether the name of a path is one that exports use for files of their own.
+  static func isOwn(_ path: [UInt8]) -> Bool {
+    OutputFolder.isOwn(path[(path.lastIndex(of: UInt8(ascii: "/")).map { $0 + 1 } ?? 0)...])
+  }
+
   /// Writes the version. If it was replaced and collected since it was listed, writes the current one, unless a state is
   /// exported.
   func writeCurrent(
@@ -86,6 +91,9 @@ struct VersionWriter: Sendable {
     // “a//b”, “./a” and “a/” are keys of their own, but not paths of their own.
     guard let path = Self.path(of: version, options), FolderTrail.leadsDown(path) else {
       return failed(.invalidArgument, "the key cannot be a path below the folder")
+    }
+    guard !Self.isOwn(path) else {
+      return failed(.invalidArgument, "exports use such names for files of their own, and remove them later")
     }
     let mark = FileMark(metadata: version.metadata)
     let isLink = options.restoresAttributes && mark?.attributes?.kind == .link

@@ -229,6 +229,18 @@ struct ExportTests {
     #expect(!FileManager.default.fileExists(atPath: "\(target)/file"))
   }
 
+  @Test("leaves out what the next export would take for a file that an export has left")
+  func ownNames() async throws {
+    let own = ["d/.blobstorage-mode-777.partial", "d/.blobstorage-x-1.partial"]
+    try await put(own + ["d/z"])
+    for _ in 0..<2 {
+      let report = try await store.exportFiles(to: target)
+      #expect(report.fileCount + report.unchangedFileCount == 1)
+      #expect(report.skipped.map(\.path).sorted() == own)
+    }
+    #expect(try FileManager.default.subpathsOfDirectory(atPath: target).sorted() == ["d", "d/z"])
+  }
+
   @Test("leaves out what would be another key's path, or none")
   func oddPaths() async throws {
     let odd = ["/d", "a/", "a//b", "c/", "e/../a", "e/./f"]
