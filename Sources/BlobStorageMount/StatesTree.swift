@@ -56,7 +56,8 @@ package final class StatesTree: MountedTree {
     return FileMark(metadata: metadata)
   }
 
-  /// The states, with the names of their folders. A copy can bring states of one name: all but the first have their IDs.
+  /// The states, with the names of their folders. A copy can bring states of one name: all but the first have their
+  /// IDs.
   private func namedStates() throws(BlobStorageError) -> [(name: [UInt8], state: TreeState)] {
     var seen: Set<[UInt8]> = []
     return try StateFile(engine).states().map { state in

@@ -58,8 +58,8 @@ struct VersionWriter: Sendable {
     OutputFolder.isOwn(path[(path.lastIndex(of: UInt8(ascii: "/")).map { $0 + 1 } ?? 0)...])
   }
 
-  /// Writes the version. If it was replaced and collected since it was listed, writes the current one, unless a state is
-  /// exported.
+  /// Writes the version. If it was replaced and collected since it was listed, writes the current one, unless a state
+  /// is exported.
   func writeCurrent(
     _ listed: BlobVersion, through trails: inout ExportTrails, _ limiter: RateLimiter? = nil
   ) throws(BlobStorageError) -> Result {
