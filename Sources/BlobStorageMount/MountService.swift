@@ -103,7 +103,9 @@ final class MountService: Sendable {
       version.byteCount <= 4_096
     else { throw Refusal(errno: EINVAL) }
     let engine = engine
-    let target = try answering { () throws(BlobStorageError) in try engine.data(version.digest) }
+    let target = try answering { () throws(BlobStorageError) in
+      try engine.data(version.digest, atMost: 4_096)
+    }
     guard let target else { throw Refusal(errno: ESTALE) }
     return Array(target)
   }

@@ -21,8 +21,7 @@ package final class StatesTree: MountedTree {
 
   package func item(named name: [UInt8], in folder: [UInt8]) throws(BlobStorageError) -> MountedItem? {
     guard let (id, path) = Self.parts(folder) else {
-      let states = try StateFile(engine).states()
-      return states.first { Self.name(of: $0) == name }.map { .folder(Self.root(of: $0)) }
+      return try namedStates().first { $0.name == name }.map { .folder(Self.root(of: $0.state)) }
     }
     return try tree(id)?.item(named: name, in: path).map { Self.item($0, id) }
   }
@@ -30,7 +29,7 @@ package final class StatesTree: MountedTree {
   package func page(of folder: [UInt8], after place: [UInt8]?) throws(BlobStorageError) -> MountedPage {
     guard let (id, path) = Self.parts(folder) else {
       return MountedPage(
-        children: try StateFile(engine).states().map { (Self.name(of: $0), .folder(Self.root(of: $0))) })
+        children: try namedStates().map { ($0.name, .folder(Self.root(of: $0.state))) })
     }
     guard var page = try tree(id)?.page(of: path, after: place) else { return MountedPage() }
     page.children = page.children.map { ($0.name, Self.item($0.item, id)) }
@@ -55,6 +54,16 @@ package final class StatesTree: MountedTree {
     let metadata = found
     rootMetadata.withLock { $0[folder] = metadata }
     return FileMark(metadata: metadata)
+  }
+
+  /// The states, with the names of their folders. A copy can bring states of one name: all but the first have their
+  /// IDs.
+  private func namedStates() throws(BlobStorageError) -> [(name: [UInt8], state: TreeState)] {
+    var seen: Set<[UInt8]> = []
+    return try StateFile(engine).states().map { state in
+      let name = Self.name(of: state)
+      return (seen.insert(name).inserted ? name : Array(state.id.description.utf8), state)
+    }
   }
 
   /// The name of a state's folder: its name, or else its ID. A forged state may have a name that no folder can have.

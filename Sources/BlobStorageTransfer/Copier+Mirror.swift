@@ -59,7 +59,8 @@ extension Copier {
     }
     if options.prefix.isEmpty, !options.isDryRun {
       try dropStates(lacking: true)
-      try dropOtherReplaced()
+      let replaced = try target.internalVersions(InternalKey.Purpose.replaced.prefix).map(\.key)
+      try target.dropInternal(try notShown(replaced, lacking: true))
     }
   }
 
@@ -91,16 +92,6 @@ extension Copier {
     defer { withExtendedLifetime(alone) {} }
     try StateFile(target).drop(
       zip(states, keys).filter { gone.contains($0.1) }.map(\.0), isAlone: alone != nil)
-  }
-
-  /// Drops the internal keys that imports keep for states and that the source lacks.
-  private func dropOtherReplaced() throws(BlobStorageError) {
-    for purpose in [InternalKey.Purpose.replaced, .attributes] {
-      // What a hold protects may have any of the attributes.
-      if purpose == .attributes, try !target.keyHolds().isEmpty { return }
-      let keys = try target.internalVersions(purpose.prefix).map(\.key)
-      try target.dropInternal(try notShown(keys, lacking: true))
-    }
   }
 
   /// Those of the target's internal keys that the source has dropped, or if `lacking` does not know.

@@ -130,7 +130,7 @@ package final class Copier {
     }
     if !options.isDryRun {
       // First: versions need their attributes at once.
-      try forEachPage(prefix: InternalKey.Purpose.attributes.prefix, add)
+      try forEachPage(of: .attributes, add)
       if try !target.internalVersions(InternalKey.Purpose.state.prefix).isEmpty {
         // First: the copy drops these versions under the keys that they had, and states of the target may have them.
         try forEachPage(prefix: InternalKey.Purpose.replaced.key(options.prefix.utf8)) {
@@ -143,6 +143,12 @@ package final class Copier {
     }
     try forEachPage(add)
     try copy(batch)
+    if options.prefix.isEmpty, !options.isDryRun {
+      batch = Batch()
+      // A state may have become a link since the links were read.
+      try forEachPage(of: .link, add)
+      try copy(batch)
+    }
     if options.isMirror {
       try dropOthers()
     } else if options.prefix.isEmpty, !options.isDryRun {
@@ -213,13 +219,17 @@ package final class Copier {
     try forEachPage(prefix: Array(options.prefix.utf8), body)
     let purposes: [InternalKey.Purpose] =
       options.prefix.isEmpty ? [.attributes, .replaced, .link, .state, .hold] : [.attributes]
-    for purpose in purposes {
-      let isOfStates = purpose == .link || purpose == .state
-      try forEachPage(prefix: purpose.prefix) { (keys) throws(BlobStorageError) in
-        // A state that was recorded since may name versions that the copy has passed: the next copy brings it.
-        try body(
-          isOfStates ? keys.filter { $0.shown.isEmpty || stateIDs.contains(Self.stateID($0.bytes)) } : keys)
-      }
+    for purpose in purposes { try forEachPage(of: purpose, body) }
+  }
+
+  private func forEachPage(
+    of purpose: InternalKey.Purpose, _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    let isOfStates = purpose == .link || purpose == .state
+    try forEachPage(prefix: purpose.prefix) { (keys) throws(BlobStorageError) in
+      // A state that was recorded since may name versions that the copy has passed: the next copy brings it.
+      try body(
+        isOfStates ? keys.filter { $0.shown.isEmpty || stateIDs.contains(Self.stateID($0.bytes)) } : keys)
     }
   }
 
@@ -263,7 +273,7 @@ package final class Copier {
         let plan = try plan(of: key, transaction) { (place) throws(BlobStorageError) in
           try target.writer.canRefer(to: place, transaction)
         } refused: { (refused) in
-          report.damaged += refused.map { Self.refusal($0, key) }
+          for addition in refused { addUncopied(Self.refusal(addition, key), key) }
         }
         plans.append(PlannedKey(key: key, plan: plan))
       }
@@ -426,11 +436,15 @@ package final class Copier {
         let uncopied = UncopiedVersion(
           key: InternalKey.shown(key.bytes), version: BlobVersion.ID(version.stamp),
           digest: version.row.digest, reason: failure.message)
-        // The copy comes to some internal keys twice.
-        if InternalKey.isInternal(key.bytes), report.damaged.contains(uncopied) { continue }
-        report.damaged.append(uncopied)
+        addUncopied(uncopied, key)
       }
     }
+  }
+
+  private func addUncopied(_ uncopied: UncopiedVersion, _ key: CopiedKey) {
+    // The copy comes to some internal keys twice.
+    if InternalKey.isInternal(key.bytes), report.damaged.contains(uncopied) { return }
+    report.damaged.append(uncopied)
   }
 
   /// Whether the source still shows a version. Works for internal keys, too.

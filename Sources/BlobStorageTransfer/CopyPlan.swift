@@ -65,8 +65,10 @@ struct CopyPlan: Sendable {
       if let row, try counts(row) { continue }
       added.append(Addition(stamp: stamp, row: version.row))
     }
-    guard let name, !Self.isNeededByOthers(key.bytes) else { return }
-    if isMirror {
+    // States that others of the target build on stay.
+    guard let name, !Self.isOfState(key.bytes) else { return }
+    // What a hold of the target protects stays, also in a mirror.
+    if isMirror, !key.bytes.starts(with: InternalKey.Purpose.hold.prefix) {
       let shown = try target.versions(of: name).map(\.stamp)
       dropped = shown.filter { !landed.contains($0) }
     } else {
@@ -77,12 +79,14 @@ struct CopyPlan: Sendable {
     }
     if !dropped.isEmpty, try target.hold(on: key.bytes, among: target.keyHolds()) != nil { dropped = [] }
     dropsKey = !dropped.isEmpty && added.isEmpty && dropped.count == name.versionCount
+    // Versions of other keys of the target may have these attributes.
+    if dropsKey, key.bytes.starts(with: InternalKey.Purpose.attributes.prefix) {
+      (dropped, dropsKey) = ([], false)
+    }
   }
 
-  /// Whether other keys and states of the target may need what the source has dropped: attributes, and states that
-  /// others build on.
-  private static func isNeededByOthers(_ key: [UInt8]) -> Bool {
-    [InternalKey.Purpose.attributes, .state, .link].contains { key.starts(with: $0.prefix) }
+  private static func isOfState(_ key: [UInt8]) -> Bool {
+    [InternalKey.Purpose.state, .link].contains { key.starts(with: $0.prefix) }
   }
 
   /// The stamp that a version of the source has or would get in the target, with its row there.

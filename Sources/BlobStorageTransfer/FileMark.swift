@@ -124,8 +124,9 @@ extension FileMark {
     let digest = try bridge(bytes) { (raw) throws(BlobStorageError) in
       BlobDigest(algorithm: engine.header.digestAlgorithm, bytes: raw)
     }
-    guard let data = try engine.data(digest) else {
-      throw BlobStorageError(.corrupted, "Extended attributes are missing: blob \(digest).", digest: digest)
+    guard let data = try engine.data(digest, atMost: FileAttributes.extendedByteCountMax) else {
+      throw BlobStorageError(
+        .corrupted, "Extended attributes are missing or too long: blob \(digest).", digest: digest)
     }
     return try FileAttributes.extended(Array(data))
   }

@@ -30,7 +30,8 @@ struct HardLinks {
   /// Whether the export writes another name of the same file. If so, keeps the version for later.
   mutating func follows(_ version: BlobVersion) -> Bool {
     guard options.restoresAttributes, let mark = FileMark(metadata: version.metadata),
-      var attributes = mark.attributes, attributes.device != nil
+      var attributes = mark.attributes, attributes.device != nil,
+      let path = VersionWriter.path(of: version, options), !VersionWriter.isOwn(path)
     else { return false }
     attributes.isNameEscaped = false
     let group = Group(
@@ -39,7 +40,7 @@ struct HardLinks {
       followers.append(Follower(version: version, leader: leader))
       return true
     }
-    leaders[group] = VersionWriter.path(of: version, options)
+    leaders[group] = path
     return false
   }
 

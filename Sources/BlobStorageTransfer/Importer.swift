@@ -234,6 +234,11 @@ package final class Importer {
       for (item, source) in zip(items, sources) { try plan(item, source) }
       return
     }
+    // The attributes of many files can be too long for one commit.
+    if long.values.reduce(0, { $0 + $1.plan.byteCount }) > Self.batchByteCount {
+      for item in long.values { try commitLong(item) }
+      long = [:]
+    }
     let cached = items.filter { isCached($0.key) }
     if !cached.isEmpty { try storeInCache(cached) }
     if cached.count == items.count { return }

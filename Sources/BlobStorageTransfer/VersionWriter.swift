@@ -53,8 +53,13 @@ struct VersionWriter: Sendable {
     path(of: version.key, FileMark(metadata: version.metadata)?.attributes, options)
   }
 
-  /// Writes the version. If it was replaced and collected since it was listed, writes the current one, unless a state is
-  /// exported.
+  /// Whether the name of a path is one that exports use for files of their own.
+  static func isOwn(_ path: [UInt8]) -> Bool {
+    OutputFolder.isOwn(path[(path.lastIndex(of: UInt8(ascii: "/")).map { $0 + 1 } ?? 0)...])
+  }
+
+  /// Writes the version. If it was replaced and collected since it was listed, writes the current one, unless a state
+  /// is exported.
   func writeCurrent(
     _ listed: BlobVersion, through trails: inout ExportTrails, _ limiter: RateLimiter? = nil
   ) throws(BlobStorageError) -> Result {
@@ -86,6 +91,9 @@ struct VersionWriter: Sendable {
     // “a//b”, “./a” and “a/” are keys of their own, but not paths of their own.
     guard let path = Self.path(of: version, options), FolderTrail.leadsDown(path) else {
       return failed(.invalidArgument, "the key cannot be a path below the folder")
+    }
+    guard !Self.isOwn(path) else {
+      return failed(.invalidArgument, "exports use such names for files of their own, and remove them later")
     }
     let mark = FileMark(metadata: version.metadata)
     let isLink = options.restoresAttributes && mark?.attributes?.kind == .link
@@ -172,7 +180,7 @@ struct VersionWriter: Sendable {
     through trails: inout ExportTrails
   ) throws(BlobStorageError) -> Bool {
     guard let mark, let attributes = mark.attributes else { return true }
-    guard version.byteCount <= 4_096, let bytes = try engine.data(version.digest), !bytes.isEmpty,
+    guard let bytes = try engine.data(version.digest, atMost: 4_096), !bytes.isEmpty,
       !bytes.contains(0)
     else {
       throw BlobStorageError(
@@ -192,7 +200,7 @@ struct VersionWriter: Sendable {
   ) throws(BlobStorageError) -> Existing {
     do throws(BlobStorageError) {
       guard let status = try folder.status(of: path, through: &trail) else { return .absent }
-      if status.kind == .symbolicLink, let bytes = try engine.data(version.digest),
+      if status.kind == .symbolicLink, let bytes = try engine.data(version.digest, atMost: 4_096),
         try folder.linkTarget(of: path, through: &trail).elementsEqual(bytes)
       {
         return .same

@@ -83,7 +83,7 @@ extension BlobStore {
   public func treeHolds() async throws(BlobStorageError) -> [TreeHold] {
     try await run { (engine) throws(BlobStorageError) in
       var holds: [TreeHold] = []
-      for version in try engine.internalVersions(InternalKey.Purpose.hold.prefix) {
+      for version in try engine.internalVersions(InternalKey.Purpose.hold.prefix, includesArchived: true) {
         let hold = try KeyHold(key: version.key, metadata: version.row.metadata)
         let text = String(decoding: hold.prefix, as: UTF8.self)
         holds.append(

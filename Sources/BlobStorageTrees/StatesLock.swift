@@ -31,7 +31,7 @@ package final class StatesLock {
     throw BlobStorageError(.busy, "`keep` is dropping states of \(folder.path): try again later.")
   }
 
-  /// The lock of a retention; nil if an import is still under way after a second.
+  /// The lock of a retention, or of a copy that drops states; nil if an import is still under way after a second.
   package static func exclusive(_ folder: StoreFolder) throws(BlobStorageError) -> StatesLock? {
     try held(folder, .exclusive, withinSeconds: 1)
   }

@@ -23,7 +23,15 @@ struct StateArgument: ExpressibleByArgument {
   /// - Throws: `Failure` if there is no such state, or if the text fits several.
   func state(in store: BlobStore, prefix: String = "", isOfPrefix: Bool = false) async throws -> TreeState {
     let states = try await store.states()
-    if let named = states.first(where: { $0.isNamed(text) }) { return named }
+    let all = states.filter { $0.isNamed(text) }
+    let named = all.count > 1 ? all.filter { $0.overlaps(prefix) } : all
+    if named.count > 1 {
+      throw Failure(
+        ExitStatus.wrongUsage,
+        "Several states have the name “\(text.printable)”, because a copy brought one: name it by its ID, one of "
+          + "\(named.prefix(5).map(\.id.description).joined(separator: ", ")).")
+    }
+    if let named = named.first { return named }
     let digits = text.lowercased()
     if digits.count >= Self.digitCountMin, digits.allSatisfy({ $0.isASCII && $0.isHexDigit }) {
       let found = states.filter { $0.id.description.hasPrefix(digits) }
@@ -56,7 +64,7 @@ struct StateArgument: ExpressibleByArgument {
     let fits =
       isOfPrefix
       ? until.filter { $0.prefix.utf8.elementsEqual(prefix.utf8) }
-      : until.filter { prefix.utf8.starts(with: $0.prefix.utf8) || $0.prefix.utf8.starts(with: prefix.utf8) }
+      : until.filter { $0.overlaps(prefix) }
     guard let last = fits.last else {
       throw Failure(ExitStatus.notFound, "There is no state of “\(prefix.printable)” from then or before.")
     }
@@ -123,6 +131,11 @@ struct StateArgument: ExpressibleByArgument {
 extension TreeState {
   /// Whether it has that name. Names are compared by bytes, as the store does.
   func isNamed(_ text: String) -> Bool { name.map { $0.utf8.elementsEqual(text.utf8) } ?? false }
+
+  /// Whether it can have keys that begin with the prefix.
+  fileprivate func overlaps(_ prefix: String) -> Bool {
+    prefix.utf8.starts(with: self.prefix.utf8) || self.prefix.utf8.starts(with: prefix.utf8)
+  }
 }
 
 extension BlobStore {

@@ -36,6 +36,23 @@ struct CopyCommandTests {
     return lines
   }
 
+  @Test("brings a state of a name that the target has already, and commands then ask which is meant")
+  func sameStateName() async throws {
+    let workshop = try await Workshop()
+    let other = workshop.path("other")
+    try await workshop.expect(0, ["init", "--store", other])
+    for (store, text) in [(workshop.storePath, "one"), (other, "two")] {
+      _ = try await workshop.shell("mkdir -p tree; echo \(text) > tree/\(text)")
+      try await workshop.expect(
+        0, ["import", workshop.path("tree"), "--name", "monday", "--prefix", "\(text)/", "--store", store])
+    }
+    try await workshop.expect(0, ["copy", workshop.storePath, other])
+    let refused = try await workshop.expect(64, ["list", "--at", "monday", "--store", other])
+    #expect(refused.errors.contains("everal states have the name “monday”"))
+    let listed = try await workshop.expect(0, ["list", "one/", "--at", "monday", "--store", other])
+    #expect(listed.lines.contains { $0.hasSuffix("one/one") })
+  }
+
   @Test("brings keys with all their versions, once, and says how much it was")
   func folders() async throws {
     let workshop = try await Workshop()

@@ -77,7 +77,10 @@ extension ReadTransaction {
     var holds: [KeyHold] = []
     try forEachKey(prefix: InternalKey.Purpose.hold.prefix, after: nil) {
       (key, name) throws(BlobStorageError) in
-      if let row = name.current?.row { holds.append(try KeyHold(key: key, metadata: row.metadata)) }
+      // A copy may bring a hold of a name that the store has already: both count.
+      for version in try versions(of: name) {
+        holds.append(try KeyHold(key: key, metadata: version.row.metadata))
+      }
       return true
     }
     return holds

@@ -94,6 +94,14 @@ extension Engine {
     return data
   }
 
+  /// The same for a blob of at most so many bytes. Returns nil for a longer one: what a version or an attribute says of
+  /// its length may be forged.
+  package func data(_ digest: BlobDigest, atMost byteCountMax: Int) throws(BlobStorageError) -> Data? {
+    try checkOpen()
+    guard let layout = try blobs.layout(digest), layout.byteCount <= byteCountMax else { return nil }
+    return try data(digest)
+  }
+
   /// Whether the store has a blob or chunk with that digest.
   package func contains(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     try checkOpen()

@@ -438,12 +438,25 @@ extension Engine {
 
   /// Drops all states, and what imports keep for them, except held states and what those need.
   func dropStates() throws(BlobStorageError) {
-    for purpose in [InternalKey.Purpose.state, .link, .replaced, .attributes] {
+    for purpose in [InternalKey.Purpose.state, .link, .replaced] {
       let keys = try internalVersions(purpose.prefix).map(\.key)
       try dropInternal(keys)
       // A held state needs its links and its versions.
       if try holds(on: keys).contains(where: { $0 != nil }) { return }
     }
+    try dropAttributes()
+  }
+
+  /// Drops the attributes that imports have stored apart, unless a key that was put meanwhile may need them, or will:
+  /// an import stores them before the file. Then `keep` drops them.
+  private func dropAttributes() throws(BlobStorageError) {
+    guard try !internalVersions(InternalKey.Purpose.attributes.prefix).isEmpty else { return }
+    let imports = try folder.files.open(folder.statesLock, .openOrCreate)
+    defer { imports.close() }
+    guard try imports.lock(.exclusive, wait: false), try keys("", after: nil, limit: 1).isEmpty else {
+      return
+    }
+    try dropInternal(try internalVersions(InternalKey.Purpose.attributes.prefix).map(\.key))
   }
 
   /// All holds on keys and states.

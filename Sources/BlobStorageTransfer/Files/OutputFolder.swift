@@ -140,6 +140,12 @@ package final class OutputFolder: Sendable {
     return [CChar](terminating: "\(temporaryPrefix)\(number)\(Self.temporaryEnd)".utf8)
   }
 
+  /// Whether exports use such a name for files of their own, which the next export removes.
+  static func isOwn(_ name: ArraySlice<UInt8>) -> Bool {
+    name.starts(with: temporaryBeginning.utf8)
+      && name.suffix(temporaryEnd.utf8.count).elementsEqual(temporaryEnd.utf8)
+  }
+
   /// Removes files that killed exports left, and finds their marks. A live export has locked its files.
   private func removePartial(
     in folder: OwnedDescriptor, _ bytes: ArraySlice<UInt8>
@@ -147,9 +153,7 @@ package final class OutputFolder: Sendable {
     let identity = try folder.status(path).identity
     guard cleaned.withLock({ $0.insert(identity).inserted }) else { return }
     for name in try Self.names(in: folder, path)
-    where !name.starts(with: temporaryPrefix.utf8) && name.starts(with: Self.temporaryBeginning.utf8)
-      && name.suffix(Self.temporaryEnd.utf8.count).elementsEqual(Self.temporaryEnd.utf8)
-    {
+    where !name.starts(with: temporaryPrefix.utf8) && Self.isOwn(name[...]) {
       if let permissions = ReadOnlyFolder.permissions(inMark: name) {
         readOnlyFolders.withLock {
           $0[identity] = ReadOnlyFolder(path: Array(bytes), permissions: permissions)

@@ -374,6 +374,39 @@ struct CopyRuleTests {
     #expect(try target.keys("", after: nil, limit: 9).map(\.key) == ["i/a", "i/b", "k"])
   }
 
+  @Test("is a state with all that it builds on, also if the source drops a part of that meanwhile")
+  func droppedStateMeanwhile() throws {
+    let (from, to, folder) = (
+      try CopyPlace(isRemote: false), try CopyPlace(isRemote: false), try TemporaryFolder()
+    )
+    let seconds = Atomic<Int>(0)
+    let time = PassingTime(
+      now: { Double(seconds.wrappingAdd(1, ordering: .relaxed).newValue) }, wait: { _ in })
+    let (source, target) = (try from.engine(), try to.engine(time: time))
+    var states: [TreeState] = []
+    for number in 0..<3 {
+      try SystemFiles().write([UInt8(number)], to: folder.path.appending("a"))
+      let report = try Importer(source, ImportOptions(prefix: "i/"), nil).run([folder.path.string])
+      states.append(try #require(report.state))
+    }
+    let (first, second) = (states[0], states[1])
+    try StateFile(source).drop([first])
+    let count = Mutex(0)
+    _ = try Copier(from: source, to: target, CopyOptions()) { _ in
+      let number = count.withLock { count in
+        count += 1
+        return count
+      }
+      // It begins, then it comes to the key, to what was replaced, and to the link.
+      guard number == 4 else { return }
+      do { try StateFile(source).drop([second]) } catch { Issue.record(error) }
+    }.run()
+    #expect(try StateFile(target).states().map(\.id) == [states[2].id])
+    let walk = try StateFile(target).walk(states[2])
+    defer { walk.close() }
+    #expect(try walk.next() != nil)
+  }
+
   @Test("is extended attributes that are stored apart before the versions that need them")
   func attributesFirst() throws {
     let (from, to) = (try CopyPlace(isRemote: false), try CopyPlace(isRemote: false))

@@ -225,6 +225,43 @@ struct ExportTests {
     #expect(!FileManager.default.fileExists(atPath: target))
   }
 
+  @Test("reads no longer attributes into memory than an import keeps, whatever a version says")
+  func forgedAttributes() async throws {
+    var attributes = ByteWriter()
+    attributes.varint(2)
+    for name in ["user.a", "user.b"] {
+      attributes.varint(6)
+      attributes.raw(Array(name.utf8))
+      attributes.varint(9 << 20)
+      attributes.raw([UInt8](repeating: 0, count: 9 << 20))
+    }
+    let long = try await store.set("long", to: Data(attributes.bytes)).version
+    var metadata = ByteWriter()
+    metadata.raw(Array("FIL3".utf8))
+    // One byte, inode 1, the first second of 1970.
+    metadata.raw([2, 1, 0, 0, 0, 0, 0])
+    // The attributes are in a blob.
+    metadata.varint(64)
+    metadata.varint(0o600)
+    metadata.raw(long.digest.withUnsafeBytes { Array($0) })
+    try await store.set("file", to: Data([1]), options: PutOptions(metadata: metadata.bytes))
+    let report = try await store.exportFiles(to: target, options: ExportOptions(prefix: "file"))
+    #expect(report.damaged.map(\.path) == ["file"])
+    #expect(!FileManager.default.fileExists(atPath: "\(target)/file"))
+  }
+
+  @Test("leaves out what the next export would take for a file that an export has left")
+  func ownNames() async throws {
+    let own = ["d/.blobstorage-mode-777.partial", "d/.blobstorage-x-1.partial"]
+    try await put(own + ["d/z"])
+    for _ in 0..<2 {
+      let report = try await store.exportFiles(to: target)
+      #expect(report.fileCount + report.unchangedFileCount == 1)
+      #expect(report.skipped.map(\.path).sorted() == own)
+    }
+    #expect(try FileManager.default.subpathsOfDirectory(atPath: target).sorted() == ["d", "d/z"])
+  }
+
   @Test("leaves out what would be another key's path, or none")
   func oddPaths() async throws {
     let odd = ["/d", "a/", "a//b", "c/", "e/../a", "e/./f"]

@@ -307,6 +307,24 @@ struct RetentionTests {
     try await source.close()
   }
 
+  @Test("a hold that a copy brings does not end a hold of that name in the target", arguments: [false, true])
+  func copiedHold(isMirror: Bool) async throws {
+    let (place, other) = (try StorePlace(), try StorePlace())
+    let (source, target) = (try await place.opened(), try await other.opened())
+    for store in [source, target] {
+      for key in ["x", "y"] { try await store.set(key, to: Data()) }
+    }
+    try await target.hold(.key("x"), as: "one")
+    try await source.hold(.key("y"), as: "one")
+    _ = try await source.copy(to: target, options: CopyOptions(isMirror: isMirror, isForced: isMirror))
+    #expect(try await target.namesOfHolds(on: ["x", "y"]) == ["one", "one"])
+    #expect(try await target.treeHolds().map(\.target).sorted() == ["x", "y"])
+    #expect(try await target.releaseHold("one"))
+    #expect(try await target.namesOfHolds(on: ["x", "y"]) == [nil, nil])
+    try await source.close()
+    try await target.close()
+  }
+
   @Test("a copy brings back what a state has, and a mirror drops states")
   func copies() async throws {
     let (place, other) = (try StorePlace(), try StorePlace())
@@ -415,6 +433,17 @@ struct RetentionTests {
     }
     #expect(try await store.versions(of: "k").count == 2)
     #expect(try await store.keep(rules, of: .key("k")).droppedVersionCount == 1)
+    // Attributes of a file that the import has yet to store.
+    let prefix = InternalKey.Purpose.attributes.prefix
+    try store.engine.putInternal(prefix + [1], .data(Data()))
+    do {
+      let lock = try StatesLock.shared(store.engine.folder)
+      try await store.deleteAllKeys()
+      withExtendedLifetime(lock) {}
+    }
+    #expect(try store.engine.internalVersions(prefix).count == 1)
+    try await store.deleteAllKeys()
+    #expect(try store.engine.internalVersions(prefix).isEmpty)
     try await store.close()
   }
 

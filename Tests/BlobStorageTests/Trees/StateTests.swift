@@ -158,6 +158,25 @@ struct StateTests {
     #expect(try Set(states.states().map(\.name)) == ["one", "one-2", "one-3"])
   }
 
+  @Test("of one name, which a copy can bring, have names of their own in a mount")
+  func mountedNames() throws {
+    let other = try StorePlace()
+    let source = try other.engine()
+    for engine in [engine, source] {
+      let recorder = try StateRecorder(
+        engine, prefix: "", name: "one", sources: [], created: Date(timeIntervalSince1970: 1))
+      recorder.addFolder([], [])
+      _ = try recorder.finish()
+    }
+    _ = try Copier(from: source, to: engine, CopyOptions()).run()
+    let tree = StatesTree(engine)
+    let children = try tree.page(of: [], after: nil).children
+    #expect(children.count == 2 && Set(children.map(\.name)).count == 2)
+    #expect(Set(children.map(\.item)).count == 2)
+    for child in children { #expect(try tree.item(named: child.name, in: []) == child.item) }
+    try source.close()
+  }
+
   @Test("are listed in a mount with the attributes of their folders, without their other entries")
   func mounted() async throws {
     let store = try await place.opened()
