@@ -361,14 +361,17 @@ extension Engine {
         commit.isPromised = durability == .durable && result.droppedVersionCount > 0
         return result
       }
-      if result.droppedVersionCount > 0 {
-        try makeDurable(durability, watermark)
-      } else if durability == .durable {
-        // Another change may have dropped them without making that durable.
-        try sharing.synchronizeFound(writer)
-      }
+      if result.droppedVersionCount > 0 { try makeDurable(durability, watermark) }
+      try makeFoundDurable(durability, hasDropped: result.droppedVersionCount > 0)
       return result
     }
+  }
+
+  /// Makes durable what a drop has found gone already. Another change may have dropped or replaced it, and a power cut
+  /// must not bring it back. In a bucket, only a drop that drops nothing asks for that.
+  func makeFoundDurable(_ durability: Durability, hasDropped: Bool) throws(BlobStorageError) {
+    guard durability == .durable, !hasDropped || backend.isDurableOnceSynced else { return }
+    try sharing.synchronizeFound(writer)
   }
 }
 
@@ -495,8 +498,7 @@ extension Engine {
         return true
       }
     }
-    // Another change may have dropped it without making that durable.
-    if isDropped == nil, durability == .durable { try sharing.synchronizeFound(writer) }
+    try makeFoundDurable(durability, hasDropped: isDropped != nil)
     return isDropped ?? false
   }
 

@@ -141,6 +141,7 @@ extension Engine {
       try items.isEmpty
       ? folder.withReserve { () throws(BlobStorageError) in try commitOnce() } : commitOnce()
     try makeDurable(durability, watermark)
+    if !deleted.isEmpty { try makeFoundDurable(durability, hasDropped: true) }
     var results = stored.makeIterator()
     return changes.map { change in
       if case .put = change { results.next() } else { nil }
