@@ -101,7 +101,10 @@ package struct FolderBackend: Backend {
     // First and durably: no pack may lose its name without a line in the census.
     try census.append(
       names.map { .removed($0.sequence...$0.sequence, writer: $0.writer) }, durably: true)
-    for name in names { try files.rename(path(name, "pack"), to: path(name, "gone")) }
+    // On a full disk the transaction around it may fail after this, and run once more.
+    for name in names where try has(name, "pack") {
+      try files.rename(path(name, "pack"), to: path(name, "gone"))
+    }
     try files.syncDirectory(folder)
   }
 
