@@ -83,6 +83,7 @@ package final class Importer {
     if options.stateName == nil, options.prefix.utf8.count > StateRecorder.prefixByteCountMax {
       options.recordsState = false
     }
+    let poisoned = try poisonedPacks()
     let context = try ImportContext(engine, options, clock, cachePrefix: cache?.prefixBytes)
     let state = try ImportedState(engine, options, sources: paths.map(\.string), start: start)
     self.state = state
@@ -120,6 +121,13 @@ package final class Importer {
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
       // Another process may have stored versions that were found, or kept for a state, without syncing them.
       try engine.sharing.synchronizeFound(engine.writer)
+      // Versions in a pack that could not be synced before do not count as found.
+      if let lost = try poisonedPacks().subtracting(poisoned).first {
+        throw BlobStorageError(
+          .poisoned,
+          "A sync of pack \(lost) has failed during the import: close the store wherever it is open, and import again.",
+          pack: lost.description)
+      }
     } else {
       tell(force: true)
     }
@@ -127,6 +135,10 @@ package final class Importer {
     report.state = try state.finish(failureCount: report.skipped.count { $0.isFailure }, options)
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
+  }
+
+  private func poisonedPacks() throws(BlobStorageError) -> Set<PackName> {
+    Set(try engine.catalog.packRows().lazy.filter(\.row.isPoisoned).map(\.row.name))
   }
 
   /// Stores the files that `nextSource` returns.

@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageTestSupport
 import BlobStorageTransfer
 import Foundation
+import SystemPackage
 import Testing
 
 @Suite("An import")
@@ -88,6 +89,34 @@ struct ImportSyncTests {
     let report = try tree.importInto(engine)
     #expect(report.newFileCount == 3 && report.unchangedFileCount == 0)
     #expect(try engine.versions("0").count == 2, "a second sync of the pack proves nothing")
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      for (key, data) in tree.contents {
+        let read = try engine.data(key, nil)
+        #expect(read == data, "\(key)")
+      }
+    }
+  }
+
+  /// Fails if only packs count that could be synced when the import ends.
+  @Test("fails if another process could not sync what it has found there meanwhile")
+  func poisonedMeanwhile() throws {
+    let tree = try Tree(Self.small().filter { ["0", "1", "2"].contains($0.key) })
+    let lab = try Lab()
+    let (engine, other) = (try lab.open(), try lab.open())
+    #expect(try tree.importInto(other, .relaxed).newFileCount == 3)
+    let error = #expect(throws: BlobStorageError.self) {
+      try Importer(
+        engine, ImportOptions(), nil,
+        onFile: { [disk = lab.disk] file in
+          guard file.isUnchanged else { return }
+          disk.plan(Fault(.synchronize, errno: .ioError))
+          do { try other.synchronize() } catch {}
+          disk.heal()
+        }
+      ).run([tree.path])
+    }
+    #expect(error?.code == .poisoned)
+    #expect(try tree.importInto(engine).newFileCount == 3)
     try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
       for (key, data) in tree.contents {
         let read = try engine.data(key, nil)
