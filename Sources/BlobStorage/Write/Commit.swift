@@ -220,7 +220,9 @@ extension WriterSession {
       for (index, key) in keys.enumerated() {
         guard let name = try view.nameRow(key) else { continue }
         for place in try places(index, name, view) where try !canRefer(to: place, view) {
-          if let pack = try view.packRow(place.pack) { names.insert(pack.name) }
+          // gc stores a sealed pack again whose sync has failed. Until then its versions do not count.
+          guard let pack = try view.packRow(place.pack), !pack.isSealed || !pack.isPoisoned else { continue }
+          names.insert(pack.name)
         }
       }
       return names
