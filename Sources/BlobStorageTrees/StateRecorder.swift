@@ -107,6 +107,10 @@ package final class StateRecorder {
     var record = StateRecord(state)
     let parent = try states.last(of: state.prefix)
     if let parent, let changes = try changes(since: parent) {
+      // Another process may have recorded it meanwhile (H1).
+      try states.engine.writer.secureStaying(of: [parent.key]) { (_, name, _) in
+        name.current.map { [$0.row.place] } ?? []
+      }
       record.parent = parent.state.id
       record.depth = parent.depth + 1
       record.changesByteCount = parent.changesByteCount + Int64(changes.count)

@@ -40,18 +40,7 @@ package struct LocalSharing: Sharing {
   }
 
   package func synchronizeFound(_ session: WriterSession) throws(BlobStorageError) {
-    let open = try parts.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packRows().filter { !$0.row.isSealed && !$0.row.isPoisoned }.map {
-        WriterSession.Watermark(pack: $0.row.name, byteCount: $0.row.appliedByteCount)
-      }
-    }
-    for watermark in open where !session.isDurable(watermark) {
-      let name = watermark.pack
-      if try session.synchronizeOther(name) { continue }
-      throw BlobStorageError(
-        .poisoned, "A sync of pack \(name) has failed: close the store wherever it is open, and try again.",
-        pack: name.description)
-    }
+    try session.synchronizeOpenPacks()
   }
 
   package func extend() -> ExtensionReport { ExtensionReport() }

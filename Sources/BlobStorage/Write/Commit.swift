@@ -210,6 +210,25 @@ extension WriterSession {
       pack: lost.description)
   }
 
+  /// Syncs what all writers of a folder have published in open packs, except in those whose sync has failed before.
+  ///
+  /// - Parameter isOfOthers: whether to leave out the packs of this session.
+  package func synchronizeOpenPacks(isOfOthers: Bool = false) throws(BlobStorageError) {
+    guard backend.isDurableOnceSynced else { return }
+    let open = try catalog.read { (view) throws(BlobStorageError) in
+      try view.packRows().map(\.row).filter {
+        !$0.isSealed && !$0.isPoisoned && !(isOfOthers && $0.name.writer == writerID)
+      }
+    }
+    for row in open where !isDurable(Watermark(pack: row.name, byteCount: row.appliedByteCount)) {
+      if try synchronizeOther(row.name) { continue }
+      throw BlobStorageError(
+        .poisoned,
+        "A sync of pack \(row.name) has failed: close the store wherever it is open, and try again.",
+        pack: row.name.description)
+    }
+  }
+
   /// - Returns: a pack whose sync has failed.
   private func secure(
     _ keys: [[UInt8]],
