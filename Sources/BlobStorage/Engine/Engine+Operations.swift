@@ -531,6 +531,8 @@ extension Engine {
           .io, "Pack \(lost), which the version is in, cannot be made durable: run verify.", pack: "\(lost)")
       }
       if let refusal {
+        // A collection that was killed has left packs condemned.
+        if found.refusal != nil, try sharing.finishLastCollection(self) { continue }
         guard let putAgain, isShared else { throw refusal }
         return try putAgain()
       }

@@ -102,6 +102,8 @@ package final class SharedStore: Sharing {
     if let failure = try adoptLeftSpool() { throw failure }
   }
 
+  package func finishLastCollection(_ engine: Engine) -> Bool { false }
+
   package func synchronizeFound(_ session: WriterSession) throws(BlobStorageError) {
     try session.rollOver()
     try (session.publisher as? SharedWriter)?.checkKept(of: session)
