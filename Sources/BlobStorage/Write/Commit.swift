@@ -375,8 +375,8 @@ extension WriterSession.Commit {
     return dropped.count
   }
 
-  /// Whether a version is published, or will be before what this commit writes. In a folder: whether it is on the medium
-  /// if this commit is.
+  /// Whether a version is published, or will be before what this commit writes. In a folder, whether it is on the
+  /// medium if this commit is.
   private func willStay(_ place: Place) throws(BlobStorageError) -> Bool {
     let isInFolder = session.backend.isDurableOnceSynced
     // Without a row, the pack was removed, and another has a copy.
