@@ -85,7 +85,7 @@ package final class Importer {
       options.recordsState = false
     }
     // What is found in these is stored again.
-    let failedPacks = Set(try engine.catalog.packRows().lazy.filter(\.row.isPoisoned).map(\.row.name))
+    let failedPacks = try engine.failedPacks()
     let context = try ImportContext(engine, options, clock, cachePrefix: cache?.prefixBytes)
     let state = try ImportedState(engine, options, sources: paths.map(\.string), start: start)
     self.state = state
@@ -123,9 +123,13 @@ package final class Importer {
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
       // Another process may have stored versions that were found, or kept for a state, without syncing them.
       try engine.sharing.synchronizeFound(engine.writer, exceptFailed: failedPacks)
+      // A pack that was sealed meanwhile.
+      if let lost = try engine.failedPacks().subtracting(failedPacks).first { throw .unsynced(lost) }
       try engine.sharing.checkKept(of: engine.writer, since: lossCount)
     } else {
       tell(force: true)
+      // A state names versions that other processes may not have synced (H1).
+      if state.isRecorded { try engine.writer.synchronizeOpenPacks(exceptFailed: failedPacks) }
     }
     // Last: everything that a state names must be on the medium before the state.
     report.state = try state.finish(failureCount: report.skipped.count { $0.isFailure }, options)

@@ -49,7 +49,10 @@ struct Retention {
     } else {
       add(list.unreadable)
     }
-    if !isDryRun { try engine.synchronize() }
+    if !isDryRun {
+      try engine.synchronize()
+      try engine.makeFoundDurable(.durable, hasDropped: true)
+    }
     return report
   }
 

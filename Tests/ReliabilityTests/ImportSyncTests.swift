@@ -98,6 +98,26 @@ struct ImportSyncTests {
     }
   }
 
+  /// Fails if only a durable import syncs what it has found there.
+  @Test("records no state that survives a power cut without the files that another process has stored")
+  func relaxedState() throws {
+    let tree = try Tree(Self.small().filter { ["0", "1", "2"].contains($0.key) })
+    let lab = try Lab()
+    let (engine, other) = (try lab.open(), try lab.open())
+    #expect(try tree.importInto(other, .relaxed).newFileCount == 3)
+    #expect(try tree.importInto(engine, .relaxed).unchangedFileCount == 3)
+    // Syncs the state, as any durable change does.
+    try engine.synchronize()
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let states = try engine.internalVersions(InternalKey.Purpose.state.prefix)
+      #expect(states.count == 2)
+      for (key, data) in tree.contents {
+        let read = try engine.data(key, nil)
+        #expect(read == data, "\(key)")
+      }
+    }
+  }
+
   @Test(
     "fails if another process's sync of what it has found unchanged fails before the end, and can be repeated"
   )

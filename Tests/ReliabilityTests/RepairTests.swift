@@ -50,6 +50,39 @@ struct RepairTests {
     return number
   }
 
+  /// Fails if a repair writes down a change that another process makes meanwhile before that change is on the medium.
+  @Test(
+    "takes no version away by a relaxed change that another process makes meanwhile and a power cut undoes")
+  func changedMeanwhile() throws {
+    let lab = try Lab()
+    let other = try lab.open()
+    _ = try other.put("k", .data(noise(1, 300)), PutOptions())
+    try other.catalog.settle()
+    let pack = try #require(try other.catalog.packRows().first).row.name.fileName
+    let process = lab.disk.process()
+    let engine = try lab.open(process)
+    let openCount = Mutex(0)
+    let isChanged = Mutex(false)
+    lab.disk.beforeCalls { (call) throws(BlobStorageError) in
+      guard call.process == process.number, call.detail.contains(pack) else { return }
+      if call.kind == .open { openCount.withLock { $0 += 1 } }
+      // First it looks for the pack's own name, and then it reads the packs to compare them with the catalog.
+      guard call.kind == .read, openCount.withLock({ $0 }) == 2, !isChanged.withLock({ $0.exchange(true) })
+      else { return }
+      _ = try other.put("k", .data(noise(2, 300)), PutOptions(durability: .relaxed))
+      try other.catalog.settle()
+    }
+    _ = try engine.repair()
+    lab.disk.beforeCalls(nil)
+    #expect(isChanged.withLock { $0 })
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let data = try engine.data("k", nil)
+      #expect(data == noise(1, 300) || data == noise(2, 300))
+      let damaged = try engine.verify().damaged
+      #expect(damaged == [])
+    }
+  }
+
   @Test("can be cut at every call, by a kill and by a power cut, and loses nothing that was whole")
   func cut() throws {
     let whole = try Lab()

@@ -286,8 +286,7 @@ extension Engine {
     while let keys = try pages.next({ key, _, _ in (key, 1) }) {
       count += try drop(keys, keeping: nil, durability, held: .refused).keyCount
     }
-    // Another change may have dropped them without making that durable.
-    if count == 0, durability == .durable { try sharing.synchronizeFound(writer, exceptFailed: []) }
+    if count == 0 { try makeFoundDurable(durability, hasDropped: false) }
     // With all keys gone, the states are void.
     if prefix.isEmpty { try dropStates() }
     return count
@@ -356,33 +355,32 @@ extension Engine {
           return try view.versions(of: name).prefix(kept).map(\.row.place)
         }
       }
-      let ((result, isAnyGone), watermark) = try writer.commit(on: keys) {
-        (commit) throws(BlobStorageError) -> (RetentionResult, Bool) in
+      let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in
         var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
-        var isAnyGone = false
         for key in keys {
           try commit.transaction.check(condition, on: key)
           if let hold = try commit.hold(on: key) {
             if held == .refused { throw hold.refusal(of: key) }
             continue
           }
-          guard let droppedCount = try commit.dropVersions(of: key, keeping: kept) else {
-            isAnyGone = true
-            continue
-          }
+          guard let droppedCount = try commit.dropVersions(of: key, keeping: kept) else { continue }
           result.keyCount += 1
           result.droppedVersionCount += droppedCount
         }
         commit.isPromised = durability == .durable && result.droppedVersionCount > 0
-        return (result, isAnyGone)
+        return result
       }
       if result.droppedVersionCount > 0 { try makeDurable(durability, watermark) }
-      if durability == .durable, isAnyGone || result.droppedVersionCount == 0 {
-        // Another change may have dropped them without making that durable.
-        try sharing.synchronizeFound(writer, exceptFailed: [])
-      }
+      try makeFoundDurable(durability, hasDropped: result.droppedVersionCount > 0)
       return result
     }
+  }
+
+  /// Makes durable what a drop has found gone already. Another change may have dropped or replaced it, and a power cut
+  /// must not bring it back. In a bucket, only a drop that drops nothing asks for that.
+  package func makeFoundDurable(_ durability: Durability, hasDropped: Bool) throws(BlobStorageError) {
+    guard durability == .durable, !hasDropped || backend.isDurableOnceSynced else { return }
+    try sharing.synchronizeFound(writer, exceptFailed: [])
   }
 }
 
@@ -546,8 +544,7 @@ extension Engine {
         return true
       }
     }
-    // Another change may have dropped it without making that durable.
-    if isDropped == nil, durability == .durable { try sharing.synchronizeFound(writer, exceptFailed: []) }
+    try makeFoundDurable(durability, hasDropped: isDropped != nil)
     return isDropped ?? false
   }
 
@@ -579,6 +576,8 @@ extension Engine {
           .io, "Pack \(lost), which the version is in, cannot be made durable: run verify.", pack: "\(lost)")
       }
       if let refusal {
+        // A collection that was killed has left packs condemned.
+        if found.refusal != nil, try sharing.finishLastCollection(self) { continue }
         guard let putAgain, isShared else { throw refusal }
         return try putAgain()
       }

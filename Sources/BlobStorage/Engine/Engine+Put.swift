@@ -126,15 +126,13 @@ extension Engine {
       case .delete(_, let condition): deleted.append((key, condition))
       }
     }
-    var isAnyGone = false
     func commitOnce() throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
       try memoryPut.commit(items, promising: durability, on: deleted.map(\.key)) {
         (commit) throws(BlobStorageError) in
-        isAnyGone = false
         for (key, condition) in deleted {
           try commit.transaction.check(condition, on: key)
           try commit.checkHold(on: key)
-          if try commit.dropVersions(of: key, keeping: 0) == nil { isAnyGone = true }
+          _ = try commit.dropVersions(of: key, keeping: 0)
         }
       }
     }
@@ -143,8 +141,7 @@ extension Engine {
       try items.isEmpty
       ? folder.withReserve { () throws(BlobStorageError) in try commitOnce() } : commitOnce()
     try makeDurable(durability, watermark)
-    // Another change may have dropped it without making that durable.
-    if isAnyGone, durability == .durable { try sharing.synchronizeFound(writer, exceptFailed: []) }
+    if !deleted.isEmpty { try makeFoundDurable(durability, hasDropped: true) }
     var results = stored.makeIterator()
     return changes.map { change in
       if case .put = change { results.next() } else { nil }

@@ -310,6 +310,11 @@ package final class Engine: Sendable {
     try sharing.synchronize(writer)
   }
 
+  /// The packs whose sync has failed. What an operation finds in these does not count.
+  package func failedPacks() throws(BlobStorageError) -> Set<PackName> {
+    Set(try catalog.packRows().lazy.filter(\.row.isPoisoned).map(\.row.name))
+  }
+
   /// Returns the bytes of a key. Throws `invalidArgument` if the key is invalid.
   package static func keyBytes(_ key: String) throws(BlobStorageError) -> [UInt8] {
     let bytes = Array(key.utf8)

@@ -42,14 +42,7 @@ package struct LocalSharing: Sharing {
   package func synchronizeFound(
     _ session: WriterSession, exceptFailed known: Set<PackName>
   ) throws(BlobStorageError) {
-    let open = try parts.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packRows().filter { !$0.row.isSealed && !known.contains($0.row.name) }.map(\.row.name)
-    }
-    for name in open where try !session.synchronizeOther(name) {
-      throw BlobStorageError(
-        .poisoned, "A sync of pack \(name) has failed: close the store wherever it is open, and try again.",
-        pack: name.description)
-    }
+    try session.synchronizeOpenPacks(exceptFailed: known)
   }
 
   package func keptLossCount(of session: WriterSession) -> Int { 0 }

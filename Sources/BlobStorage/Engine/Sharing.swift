@@ -112,6 +112,11 @@ package protocol Sharing: CatalogExtender {
     _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
   ) throws(BlobStorageError) -> GarbageCollectionReport
 
+  /// Finishes what a killed collection has begun, for a change that may not rely on packs that it has condemned.
+  ///
+  /// - Returns: false if a collection runs, or if other machines may collect.
+  func finishLastCollection(_ engine: Engine) throws(BlobStorageError) -> Bool
+
   /// The known losses that are not accepted yet.
   func losses() throws(BlobStorageError) -> KnownLosses
 

@@ -89,4 +89,18 @@ extension LocalSharing {
     }
     return try engine.collectGarbage(options, progress, by: LocalRemoval())
   }
+
+  package func finishLastCollection(_ engine: Engine) throws(BlobStorageError) -> Bool {
+    do throws(BlobStorageError) {
+      let lock = try CollectionLock(engine, waitSeconds: 0)
+      defer { withExtendedLifetime(lock) {} }
+      try engine.folder.withReserve { () throws(BlobStorageError) in
+        try Collector(engine, GarbageCollectionOptions(), nil).finishLast()
+      }
+      return true
+    } catch {
+      guard error.code == .busy else { throw error }
+      return false
+    }
+  }
 }

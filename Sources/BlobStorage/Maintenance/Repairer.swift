@@ -390,6 +390,9 @@ extension Repairer {
   private func write(
     _ records: [PackRecord.Content], to session: WriterSession
   ) throws(BlobStorageError) {
+    // Other processes may have made these changes since the packs were read. What is written here must not outlive them
+    // (H1).
+    try engine.sharing.synchronizeFound(session, exceptFailed: try engine.failedPacks())
     for part in records.parts(of: Self.recordCountOfCommit) {
       _ = try session.commit { (commit) throws(BlobStorageError) in
         for content in part { try commit.append(content) }

@@ -200,16 +200,28 @@ extension WriterSession {
   /// version that stays, and leave the drop of the version before it.
   ///
   /// - Parameter places: where the versions of a key lie that stay. The key has an index in `keys`.
-  /// - Throws: `busy` if the sync of such a pack has failed.
+  /// - Throws: `poisoned` if the sync of such a pack has failed.
   package func secureStaying(
     of keys: [[UInt8]],
     _ places: (_ index: Int, NameRow, ReadTransaction) throws(BlobStorageError) -> [Place]
   ) throws(BlobStorageError) {
     // In a bucket, versions that are not published do not count.
     guard backend.isDurableOnceSynced, let lost = try secure(keys, places) else { return }
-    throw BlobStorageError(
-      .busy, "A sync of pack \(lost) has failed: close the store wherever it is open, and try again.",
-      pack: lost.description)
+    throw .unsynced(lost)
+  }
+
+  /// Syncs what all writers of a folder have published in open packs.
+  ///
+  /// - Parameter known: packs to leave out, because their sync had failed before.
+  /// - Throws: `poisoned` if the sync of another open pack has failed.
+  package func synchronizeOpenPacks(exceptFailed known: Set<PackName>) throws(BlobStorageError) {
+    guard backend.isDurableOnceSynced else { return }
+    let open = try catalog.read { (view) throws(BlobStorageError) in
+      try view.packRows().map(\.row).filter { !$0.isSealed && !known.contains($0.name) }
+    }
+    for row in open where !isDurable(Watermark(pack: row.name, byteCount: row.appliedByteCount)) {
+      guard try synchronizeOther(row.name) else { throw .unsynced(row.name) }
+    }
   }
 
   /// - Returns: a pack whose sync has failed.
@@ -222,7 +234,9 @@ extension WriterSession {
       for (index, key) in keys.enumerated() {
         guard let name = try view.nameRow(key) else { continue }
         for place in try places(index, name, view) where try !canRefer(to: place, view) {
-          if let pack = try view.packRow(place.pack) { names.insert(pack.name) }
+          // gc stores a sealed pack again whose sync has failed. Until then its versions do not count.
+          guard let pack = try view.packRow(place.pack), !pack.isSealed || !pack.isPoisoned else { continue }
+          names.insert(pack.name)
         }
       }
       return names
@@ -375,8 +389,8 @@ extension WriterSession.Commit {
     return dropped.count
   }
 
-  /// Whether a version is published, or will be before what this commit writes. In a folder: whether it is on the medium
-  /// if this commit is.
+  /// Whether a version is published, or will be before what this commit writes. In a folder, whether it is on the
+  /// medium if this commit is.
   private func willStay(_ place: Place) throws(BlobStorageError) -> Bool {
     let isInFolder = session.backend.isDurableOnceSynced
     // Without a row, the pack was removed, and another has a copy.
@@ -516,5 +530,14 @@ extension WriterSession.Commit {
       let row = try transaction.baseToShare(base)
     else { return false }
     return try canRefer(to: row.place)
+  }
+}
+
+extension BlobStorageError {
+  /// The error for an open pack whose sync has failed: another process may still write to it.
+  package static func unsynced(_ pack: PackName) -> Self {
+    Self(
+      .poisoned, "A sync of pack \(pack) has failed: close the store wherever it is open, and try again.",
+      pack: pack.description)
   }
 }

@@ -103,6 +103,8 @@ package final class SharedStore: Sharing {
     if let failure = try adoptLeftSpool() { throw failure }
   }
 
+  package func finishLastCollection(_ engine: Engine) -> Bool { false }
+
   package func synchronizeFound(
     _ session: WriterSession, exceptFailed known: Set<PackName>
   ) throws(BlobStorageError) {

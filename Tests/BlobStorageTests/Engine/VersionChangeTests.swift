@@ -121,18 +121,25 @@ struct VersionChangeTests {
       }
     }
     try set(.condemned)
-    for attempt in 0..<2 {
-      let error = await #expect(throws: BlobStorageError.self) {
-        if attempt == 0 {
-          try await store.duplicate("a", as: "b")
-        } else {
-          try await store.rename("a", to: "b")
+    do {
+      let lock = try CollectionLock(store.engine, waitSeconds: 0)
+      defer { withExtendedLifetime(lock) {} }
+      for attempt in 0..<2 {
+        let error = await #expect(throws: BlobStorageError.self) {
+          if attempt == 0 {
+            try await store.duplicate("a", as: "b")
+          } else {
+            try await store.rename("a", to: "b")
+          }
         }
+        #expect(error?.code == .busy && error?.message.contains("gc") == true)
       }
-      #expect(error?.code == .busy && error?.message.contains("gc") == true)
     }
     #expect(try await store.versions(of: "b").isEmpty)
     #expect(try await store.restore(id, of: "a") != nil)
+    // The collection has ended, and was killed.
+    #expect(try await store.duplicate("a", as: "after") != nil)
+    #expect(try store.engine.packRows().allSatisfy { $0.state == .live })
     // Another pack is condemned, and this one is not.
     try set(.live)
     try await store.set("other", to: Data("garbage".utf8))

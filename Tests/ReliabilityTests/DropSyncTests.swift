@@ -1,0 +1,65 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+/// Versions that another process has put and not synced, while this one drops versions of the same key.
+@Suite("A drop beside another process")
+struct DropSyncTests {
+  private let lab: Lab
+  private let one: Engine
+  private let other: Engine
+
+  init() throws {
+    lab = try Lab()
+    (one, other) = (try lab.open(), try lab.open())
+    _ = try one.put("k", .data(noise(1, 300)), PutOptions())
+  }
+
+  private func putBeside(_ replacement: Replacement) throws {
+    _ = try other.put("k", .data(noise(2, 300)), PutOptions(durability: .relaxed, replacement: replacement))
+  }
+
+  /// Fails if only the drop is synced, and not the record that hides the version before.
+  @Test(
+    "is durable also where the other process has replaced a version and not synced that", arguments: 0..<3)
+  func replaced(way: Int) throws {
+    try putBeside(.replaceCurrent)
+    switch way {
+    case 0: _ = try one.delete(["k"], .durable)
+    case 1: _ = try one.change([.delete("k")], .durable)
+    default:
+      let version = try #require(try one.version("k", nil))
+      _ = try one.delete(version: version.id, of: "k", .durable)
+    }
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let count = try engine.versions("k").count
+      #expect(count == 0)
+    }
+  }
+
+  /// Fails if the version that stays is not synced before.
+  @Test("of archived versions leaves the key a version after a power cut")
+  func archived() throws {
+    try putBeside(.archiveCurrent)
+    let result = try one.keep(upTo: 0, keys: ["k"], .durable)
+    #expect(result.droppedVersionCount == 1)
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let data = try engine.data("k", nil)
+      #expect(data == noise(2, 300))
+    }
+  }
+
+  @Test("of archived versions is refused if the sync of a version that stays has failed")
+  func failedSync() throws {
+    try putBeside(.archiveCurrent)
+    lab.disk.plan(Fault(.synchronize, errno: .ioError))
+    #expect(throws: BlobStorageError.self) { try other.synchronize() }
+    lab.disk.heal()
+    let error = #expect(throws: BlobStorageError.self) { try one.keep(upTo: 0, keys: ["k"], .durable) }
+    #expect(error?.code == .busy)
+    let count = try one.versions("k").count
+    #expect(count == 2)
+  }
+}
