@@ -38,6 +38,10 @@ struct Retention {
     let lock = isOfKey && isDryRun ? nil : try StatesLock.exclusive(engine.folder)
     defer { withExtendedLifetime(lock) {} }
     let isAlone = isOfKey && isDryRun || lock != nil
+    // What stays must outlast a power cut that spares the drops.
+    if !isDryRun, engine.backend.isDurableOnceSynced {
+      try engine.sharing.synchronizeFound(engine.writer, exceptFailed: [])
+    }
     if !isOfKey { try dropStates(unreadable, isAlone: isAlone) }
     let list = try StateList(engine)
     if isAlone {

@@ -342,25 +342,28 @@ extension Engine {
     let kept = count.map { $0 == Int.max ? $0 : $0 + 1 } ?? 0
     // A caller that drops wants to free space, so dropping must not need space.
     return try folder.withReserve { () throws(BlobStorageError) in
-      let ((result, isAnyGone), watermark) = try writer.commit(on: keys) {
-        (commit) throws(BlobStorageError) -> (RetentionResult, Bool) in
-        var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
-        var isAnyGone = false
-        for key in keys {
-          try commit.transaction.check(condition, on: key)
-          if let hold = try commit.hold(on: key) {
-            if held == .refused { throw hold.refusal(of: key) }
-            continue
+      let ((result, isAnyGone), watermark) = try writer.keepingNewest(kept, of: keys) {
+        (check) throws(BlobStorageError) in
+        try writer.commit(on: keys) { (commit) throws(BlobStorageError) -> (RetentionResult, Bool) in
+          try check(commit)
+          var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
+          var isAnyGone = false
+          for key in keys {
+            try commit.transaction.check(condition, on: key)
+            if let hold = try commit.hold(on: key) {
+              if held == .refused { throw hold.refusal(of: key) }
+              continue
+            }
+            guard let droppedCount = try commit.dropVersions(of: key, keeping: kept) else {
+              isAnyGone = true
+              continue
+            }
+            result.keyCount += 1
+            result.droppedVersionCount += droppedCount
           }
-          guard let droppedCount = try commit.dropVersions(of: key, keeping: kept) else {
-            isAnyGone = true
-            continue
-          }
-          result.keyCount += 1
-          result.droppedVersionCount += droppedCount
+          commit.isPromised = durability == .durable && result.droppedVersionCount > 0
+          return (result, isAnyGone)
         }
-        commit.isPromised = durability == .durable && result.droppedVersionCount > 0
-        return (result, isAnyGone)
       }
       if result.droppedVersionCount > 0 { try makeDurable(durability, watermark) }
       if durability == .durable, isAnyGone || result.droppedVersionCount == 0 {

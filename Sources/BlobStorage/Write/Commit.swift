@@ -190,6 +190,56 @@ extension WriterSession {
 
   private static let syncCountMax = 8
 
+  /// Runs a commit that drops all but the newest `count` versions of keys. Syncs the packs of those that stay first: a
+  /// power cut could otherwise take them and spare the drops.
+  ///
+  /// - Parameter commit: calls the function that it is given at the beginning of the commit.
+  /// - Throws: `poisoned` if the sync of such a pack has failed; nothing was changed.
+  func keepingNewest<T>(
+    _ count: Int, of keys: [[UInt8]],
+    _ commit: (_ check: (borrowing Commit) throws(BlobStorageError) -> Void) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    // In a bucket only versions count that are published.
+    guard backend.isDurableOnceSynced, count > 0 else { return try commit { _ in } }
+    for _ in 0..<Self.syncCountMax {
+      let unsynced = try catalog.read { (view) throws(BlobStorageError) in
+        try unsyncedPacks(ofNewest: count, of: keys, view)
+      }
+      if !unsynced.isEmpty, let lost = try publisher.secure(unsynced, of: self) {
+        throw BlobStorageError(
+          .poisoned, "A sync of pack \(lost) has failed: close the store wherever it is open, and try again.",
+          pack: lost.description)
+      }
+      do throws(BlobStorageError) {
+        return try commit { (commit) throws(BlobStorageError) in
+          guard try unsyncedPacks(ofNewest: count, of: keys, commit.transaction).isEmpty else {
+            throw BlobStorageError(.needsSync, "The pack of a version has to be synced first.")
+          }
+        }
+      } catch {
+        // Another process has put a version since.
+        guard error.code == .needsSync else { throw error }
+      }
+    }
+    return try commit { _ in }
+  }
+
+  /// The packs that may not be on the medium, of the newest versions of keys that have more.
+  private func unsyncedPacks(
+    ofNewest count: Int, of keys: [[UInt8]], _ view: ReadTransaction
+  ) throws(BlobStorageError) -> Set<PackName> {
+    var names: Set<PackName> = []
+    for key in keys {
+      guard let name = try view.nameRow(key), name.versionCount > count else { continue }
+      for version in try view.versions(of: name).prefix(count) {
+        guard try !canRefer(to: version.row.place, view), let pack = try view.packRow(version.row.place.pack)
+        else { continue }
+        names.insert(pack.name)
+      }
+    }
+    return names
+  }
+
   private func secureReplaced(_ keys: [[UInt8]]) throws(BlobStorageError) {
     let unsynced = try catalog.read { (view) throws(BlobStorageError) -> Set<PackName> in
       var names: Set<PackName> = []
