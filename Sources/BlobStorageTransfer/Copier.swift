@@ -68,6 +68,8 @@ package final class Copier {
     lock = options.isDryRun ? nil : try StatesLock.shared(target.folder)
     defer { lock = nil }
     if options.isMirror { try checkMirror() }
+    // What is found in these is written again.
+    let failedPacks = try target.failedPacks()
     // States first: one that is dropped meanwhile may become a link.
     for purpose in [InternalKey.Purpose.state, .link] {
       stateIDs.formUnion(try source.internalVersions(purpose.prefix).map { Self.stateID($0.key) })
@@ -96,6 +98,10 @@ package final class Copier {
     for watermark in watermarks.values { try target.writer.synchronize(watermark) }
     // Versions already in the target may come from relaxed puts of this process.
     try target.synchronize()
+    // Another process may have dropped there what the source has dropped.
+    if target.backend.isDurableOnceSynced {
+      try target.sharing.synchronizeFound(target.writer, exceptFailed: failedPacks)
+    }
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }

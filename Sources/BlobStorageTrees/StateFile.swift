@@ -146,7 +146,12 @@ package struct StateFile: Sendable {
         unneeded.append(record.key)
         continue
       }
-      do throws(BlobStorageError) { _ = try engine.rename(record.key, to: record.linkKey, .relaxed) } catch {
+      do throws(BlobStorageError) {
+        // A caller that drops wants to free space, so dropping must not need space.
+        _ = try engine.folder.withReserve { () throws(BlobStorageError) in
+          try engine.rename(record.key, to: record.linkKey, .relaxed)
+        }
+      } catch {
         switch error.code {
         // A copy has brought back a state that is a link already.
         case .conditionFailed: unneeded.append(record.key)

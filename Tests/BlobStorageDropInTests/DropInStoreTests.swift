@@ -33,6 +33,11 @@ import Testing
       return
     }
     #expect((error as? BlobStorageError)?.code == .poisoned)
+    // No open pack is left whose sync has failed: the store is closed before it is opened again.
+    guard case .fileNotFound = await archive.delete("missing") else {
+      Issue.record("a key that is not there could not be deleted")
+      return
+    }
     // The store that failed would refuse this.
     #expect(await archive.set("k", "three").isSuccess)
     #expect(await archive.archive("k", Data("four".utf8)).isSuccess)

@@ -66,6 +66,23 @@ struct CopySyncTests {
     }
   }
 
+  @Test("is durable on return, also what another process has dropped there and not synced")
+  func otherDrop() throws {
+    let (from, to) = (try Lab(seed: 1), try Lab(seed: 2))
+    let source = try from.open()
+    let (target, other) = (try to.open(), try to.open())
+    for index in 0..<2 { _ = try source.put("\(index)", .data(noise(UInt64(index), 3_000)), PutOptions()) }
+    #expect(try Copier(from: source, to: target, CopyOptions()).run().newVersionCount == 2)
+    _ = try source.delete(["0"], .durable)
+    #expect(try other.delete(["0"], .relaxed) == 1)
+    #expect(try Copier(from: source, to: target, CopyOptions()).run().droppedVersionCount == 0)
+    try to.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let keys = try engine.keys("", after: nil, limit: 9).map(\.key)
+      #expect(keys == ["1"])
+    }
+    withExtendedLifetime(other) {}
+  }
+
   @Test("writes anew what lies in a pack that another process could not sync")
   func poisonedPack() throws {
     let from = try Lab(seed: 1)

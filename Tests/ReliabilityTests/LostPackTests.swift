@@ -100,6 +100,31 @@ struct LostPackTests {
     }
   }
 
+  @Test("An acceptance that could not be synced is on the medium once it is repeated")
+  func acceptedAgain() throws {
+    let lab = try Self.store()
+    try lab.session { _ in }
+    let name = try #require(try Self.names(lab).first)
+    try lab.disk.remove(Self.packs.appending(name))
+    let census = try lab.disk.open(Self.census, .readWrite)
+    try census.synchronize()
+    census.close()
+    for folder in [Self.packs, FilePath(Lab.storePath)] { try lab.disk.syncDirectory(folder) }
+    let engine = try lab.open()
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.kind == .synchronize, call.detail.hasPrefix("\(Self.census) ") else { return }
+      throw BlobStorageError(.io, "The sync has failed.")
+    }
+    #expect(throws: BlobStorageError.self) { try engine.repair(acceptsLosses: true) }
+    lab.disk.beforeMutations(nil)
+    _ = try engine.repair(acceptsLosses: true)
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let losses = try engine.losses()
+      #expect(losses.isEmpty)
+    }
+    try engine.close()
+  }
+
   @Test("A lost pack that comes back is part of the store again", arguments: [true, false])
   func cameBack(keepsCatalog: Bool) throws {
     let lab = try Self.store()

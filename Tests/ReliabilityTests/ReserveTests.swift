@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageTestSupport
+import BlobStorageTrees
 import Foundation
 import SystemPackage
 import Testing
@@ -50,5 +51,31 @@ struct ReserveTests {
     try engine.close()
     try lab.forgetCatalog()
     try lab.session(check)
+  }
+
+  @Test("find room in the reserve when a state is dropped that another builds on")
+  func states() throws {
+    let lab = try Lab()
+    var states: [TreeState] = []
+    try lab.session { engine in
+      for number in 0..<2 {
+        let version = try engine.put("\(number)", .data(noise(UInt64(number), 600)), PutOptions()).version
+        let recorder = try StateRecorder(
+          engine, prefix: "", name: nil, sources: [], created: Date(timeIntervalSince1970: Double(number)))
+        recorder.add(Array("\(number)".utf8), version.id)
+        states.append(try recorder.finish())
+      }
+    }
+    let engine = try lab.open()
+    try Self.fill(lab)
+    let file = StateFile(engine)
+    try file.drop([states[0]])
+    #expect(try file.states().map(\.id) == [states[1].id])
+    lab.disk.limit(byteCount: nil)
+    let walk = try file.walk(states[1])
+    defer { walk.close() }
+    let key = try walk.next()?.key
+    #expect(key == Array("1".utf8))
+    try engine.close()
   }
 }

@@ -67,7 +67,10 @@ package struct LocalSharing: Sharing {
 
   package func acceptLosses(_ engine: Engine, replaced: Set<PackName>) throws(BlobStorageError) {
     let losses = try losses()
-    guard !losses.isEmpty else { return }
+    guard !losses.isEmpty else {
+      // The sync of an earlier acceptance may have failed.
+      return try parts.backend.census.append(try parts.backend.census.read().acceptances, durably: true)
+    }
     let unreadable = Set(try parts.backend.census.read().unreadablePacks)
     try parts.backend.census.append(
       losses.lostPacks.map { .setAside($0) }

@@ -78,6 +78,11 @@ package struct Census: Hashable, Sendable {
   /// The packs that lost records of unknown keys, except accepted losses.
   package var unreadablePacks: [PackName] { unreadable.subtracting(accepted).sorted() }
 
+  /// The events by which losses were accepted, or packs set aside.
+  package var acceptances: [Event] {
+    setAside.sorted().map { .setAside($0) } + accepted.sorted().map { .accepted($0) }
+  }
+
   /// The fewest events with the same meaning. Packs that gc removed are merged into ranges.
   package var events: [Event] {
     var events: [Event] = []

@@ -494,7 +494,7 @@ package final class WriterSession: Sendable {
     let end = min(writer.writtenByteCount, commitOffset ?? .max)
     packs.remove(writer)
     // Callers are told of it later: a code that asks for another attempt is not for them.
-    let isOwn = cause.code == .mapFull
+    let isOwn = cause.code == .mapFull || cause.code == .catalogDamaged
     let told = isOwn ? BlobStorageError(.io, cause.message, pack: "\(writer.name)") : cause
     _ = locked { $0.beginCut(of: writer.name, leaving: packs, told) }
     var failure: BlobStorageError?

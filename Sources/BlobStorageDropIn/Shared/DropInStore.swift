@@ -139,7 +139,12 @@ final class DropInStore: Sendable {
   }
 
   private func forget(_ store: BlockingBlobStore) {
-    state.withLock { if $0.store?.store === store.store { $0.store = nil } }
+    state.withLock { state in
+      guard state.store?.store === store.store else { return }
+      state.store = nil
+      // While anything holds the store, the next opening cannot recover what it could not sync.
+      space.release()
+    }
   }
 
   private func openOrCreate() throws(BlobStorageError) -> BlockingBlobStore {

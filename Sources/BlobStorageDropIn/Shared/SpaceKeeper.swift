@@ -71,6 +71,15 @@ package final class SpaceKeeper: Sendable {
     state.withLock { $0.store = nil }
   }
 
+  /// Lets go of a store that failed. ``begin(_:)`` begins to watch the next one.
+  package func release() {
+    // It may close outside of the lock.
+    _ = state.withLock { state in
+      defer { state.store = nil }
+      return state.store
+    }
+  }
+
   /// Waits for the collections that were begun before: for tests.
   package func waitForCollection() { queue.sync {} }
 

@@ -78,9 +78,15 @@ extension Engine {
     let identity = withUnsafeBytes(of: (environment.randomNumber(), environment.randomNumber())) { Array($0) }
     let maintainer = Maintainer(identity: identity, machine: ProcessInfo.processInfo.hostName)
     try create(in: objects, options: options, extra: maintainer.encoded(), environment: environment)
-    let folder = try folder(at: state, environment.files)
-    try folder.prepareState(of: objects)
-    try folder.setMaintainer(maintainer)
+    do throws(BlobStorageError) {
+      let folder = try folder(at: state, environment.files)
+      try folder.prepareState(of: objects)
+      try folder.setMaintainer(maintainer)
+    } catch {
+      // No folder could ever collect this store.
+      do throws(BlobStorageError) { try objects.delete(SharedNames.store) } catch {}
+      throw error
+    }
   }
 
   /// Opens a shared store.

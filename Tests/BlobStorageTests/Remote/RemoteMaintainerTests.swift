@@ -142,6 +142,25 @@ struct RemoteMaintainerTests {
     #expect(try disk.powerCut().bytes(of: "/state/maintainer") == Array(store.dropFirst(72).prefix(16)))
   }
 
+  @Test("is not there if its state folder cannot be made: no folder could ever collect it")
+  func noFolder() throws {
+    let objects = MemoryObjectStore()
+    var environment = Engine.Environment()
+    environment.files = SimulatedDisk()
+    try Engine.create(
+      in: objects, maintainedFrom: "/state", options: StoreOptions(), environment: environment)
+    try objects.delete("store")
+    let error = failure {
+      try Engine.create(
+        in: objects, maintainedFrom: "/state", options: StoreOptions(), environment: environment)
+    }
+    #expect(error?.code == .notAStore)
+    #expect(objects.objects["store"] == nil)
+    try Engine.create(
+      in: objects, maintainedFrom: "/other", options: StoreOptions(), environment: environment)
+    #expect(objects.objects["store"] != nil)
+  }
+
   @Test("names it in bytes that are read as they were written, and else are not understood")
   func bytes() throws {
     let identity = (0..<16).map { UInt8($0 + 100) }
