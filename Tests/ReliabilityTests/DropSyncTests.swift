@@ -58,7 +58,7 @@ struct DropSyncTests {
     #expect(throws: BlobStorageError.self) { try other.synchronize() }
     lab.disk.heal()
     let error = #expect(throws: BlobStorageError.self) { try one.keep(upTo: 0, keys: ["k"], .durable) }
-    #expect(error?.code == .busy)
+    #expect(error?.code == .poisoned)
     let count = try one.versions("k").count
     #expect(count == 2)
   }
