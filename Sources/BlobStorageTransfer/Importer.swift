@@ -129,7 +129,9 @@ package final class Importer {
     } else {
       tell(force: true)
       // A state names versions that other processes may not have synced (H1).
-      if state.isRecorded { try engine.writer.synchronizeOpenPacks(exceptFailed: failedPacks) }
+      if state.isRecorded {
+        try engine.writer.synchronizeOpenPacks(exceptFailed: failedPacks, isOfOthers: true)
+      }
     }
     // Last: everything that a state names must be on the medium before the state.
     report.state = try state.finish(failureCount: report.skipped.count { $0.isFailure }, options)

@@ -212,12 +212,18 @@ extension WriterSession {
 
   /// Syncs what all writers of a folder have published in open packs.
   ///
-  /// - Parameter known: packs to leave out, because their sync had failed before.
+  /// - Parameters:
+  ///   - known: packs to leave out, because their sync had failed before.
+  ///   - isOfOthers: whether to leave out the packs of this session, too.
   /// - Throws: `poisoned` if the sync of another open pack has failed.
-  package func synchronizeOpenPacks(exceptFailed known: Set<PackName>) throws(BlobStorageError) {
+  package func synchronizeOpenPacks(
+    exceptFailed known: Set<PackName>, isOfOthers: Bool = false
+  ) throws(BlobStorageError) {
     guard backend.isDurableOnceSynced else { return }
     let open = try catalog.read { (view) throws(BlobStorageError) in
-      try view.packRows().map(\.row).filter { !$0.isSealed && !known.contains($0.name) }
+      try view.packRows().map(\.row).filter {
+        !$0.isSealed && !known.contains($0.name) && !(isOfOthers && $0.name.writer == writerID)
+      }
     }
     for row in open where !isDurable(Watermark(pack: row.name, byteCount: row.appliedByteCount)) {
       guard try synchronizeOther(row.name) else { throw .unsynced(row.name) }
