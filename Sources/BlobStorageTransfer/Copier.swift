@@ -99,9 +99,7 @@ package final class Copier {
     // Versions already in the target may come from relaxed puts of this process.
     try target.synchronize()
     // Another process may have dropped there what the source has dropped.
-    if target.backend.isDurableOnceSynced {
-      try target.sharing.synchronizeFound(target.writer, exceptFailed: failedPacks)
-    }
+    try target.writer.synchronizeOpenPacks(exceptFailed: failedPacks, isOfOthers: true)
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }

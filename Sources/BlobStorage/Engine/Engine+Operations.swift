@@ -375,13 +375,6 @@ extension Engine {
       return result
     }
   }
-
-  /// Makes durable what a drop has found gone already. Another change may have dropped or replaced it, and a power cut
-  /// must not bring it back. In a bucket, only a drop that drops nothing asks for that.
-  package func makeFoundDurable(_ durability: Durability, hasDropped: Bool) throws(BlobStorageError) {
-    guard durability == .durable, !hasDropped || backend.isDurableOnceSynced else { return }
-    try sharing.synchronizeFound(writer, exceptFailed: [])
-  }
 }
 
 /// Changes to versions that store no bytes: new versions refer to existing blobs.

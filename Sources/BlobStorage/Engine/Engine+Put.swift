@@ -141,7 +141,7 @@ extension Engine {
       try items.isEmpty
       ? folder.withReserve { () throws(BlobStorageError) in try commitOnce() } : commitOnce()
     try makeDurable(durability, watermark)
-    if !deleted.isEmpty { try makeFoundDurable(durability, hasDropped: true) }
+    if !deleted.isEmpty { try makeFoundDurable(durability, hasDropped: watermark != nil) }
     var results = stored.makeIterator()
     return changes.map { change in
       if case .put = change { results.next() } else { nil }
@@ -157,6 +157,17 @@ extension Engine {
     } _: {
       .synchronized(duration: $1)
     }
+  }
+
+  /// Makes durable what a drop has found gone already. Another change may have dropped or replaced it, and a power cut
+  /// must not bring it back.
+  ///
+  /// - Parameter hasDropped: whether this process has made all durable that it has committed up to the drop. Then only
+  ///   the packs of others are left, and in a bucket nothing.
+  package func makeFoundDurable(_ durability: Durability, hasDropped: Bool) throws(BlobStorageError) {
+    guard durability == .durable else { return }
+    if hasDropped { return try writer.synchronizeOpenPacks(exceptFailed: [], isOfOthers: true) }
+    try sharing.synchronizeFound(writer, exceptFailed: [])
   }
 }
 

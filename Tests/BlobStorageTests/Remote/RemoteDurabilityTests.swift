@@ -145,8 +145,8 @@ struct RemoteDurabilityTests {
     #expect(try importTree(beside, folder).unchangedFileCount == 6)
   }
 
-  @Test("is not what was deleted by an attempt that could not be published")
-  func deleteAgain() throws {
+  @Test("is not what was deleted by an attempt that could not be published", arguments: [false, true])
+  func deleteAgain(isBatch: Bool) throws {
     let place = try RemotePlace()
     let engine = try place.engine("one")
     for key in ["a", "b"] {
@@ -161,7 +161,11 @@ struct RemoteDurabilityTests {
       #expect(throws: BlobStorageError.self) { try engine.keep(upTo: 1, keys: ["b"], .durable) }
     }
     place.objects.setDown(false)
-    #expect(try engine.delete(["a"], .durable) == 0)
+    if isBatch {
+      _ = try engine.change([.delete("a")], .durable)
+    } else {
+      #expect(try engine.delete(["a"], .durable) == 0)
+    }
     let other = try place.engine("two")
     #expect(try other.versions("a").isEmpty)
     #expect(try other.versions("b").count == 2)
