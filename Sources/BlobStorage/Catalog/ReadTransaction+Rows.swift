@@ -82,10 +82,13 @@ extension ReadTransaction {
     return (number, row)
   }
 
-  /// All packs, in the order in which this catalog added them.
-  package func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
+  /// All packs, in the order in which this catalog added them; or those with at least the number `first`.
+  package func packRows(
+    from first: UInt32 = 0
+  ) throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
     var rows: [(UInt32, PackRow)] = []
-    try scan(.packs) { (key, value) throws(BlobStorageError) in
+    let start: [UInt8] = first == 0 ? [] : withUnsafeBytes(of: first.bigEndian) { Array($0) }
+    try scan(.packs, from: start) { (key, value) throws(BlobStorageError) in
       guard key.count == 4 else {
         throw BlobStorageError(.catalogDamaged, "The catalog has a pack without a number.")
       }

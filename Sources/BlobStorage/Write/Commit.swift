@@ -220,13 +220,25 @@ extension WriterSession {
     exceptFailed known: Set<PackName>, isOfOthers: Bool = false
   ) throws(BlobStorageError) {
     guard backend.isDurableOnceSynced else { return }
-    let open = try catalog.read { (view) throws(BlobStorageError) in
-      try view.packRows().map(\.row).filter {
-        !$0.isSealed && !known.contains($0.name) && !(isOfOthers && $0.name.writer == writerID)
-      }
-    }
-    for row in open where !isDurable(Watermark(pack: row.name, byteCount: row.appliedByteCount)) {
+    for row in try openPacks() where !known.contains(row.name) {
+      if isOfOthers, row.name.writer == writerID { continue }
+      if isDurable(Watermark(pack: row.name, byteCount: row.appliedByteCount)) { continue }
       guard try synchronizeOther(row.name) else { throw .unsynced(row.name) }
+    }
+  }
+
+  /// The open packs of a folder. A sealed pack stays sealed, and a new pack has the greatest number: so this reads only
+  /// the rows from the first pack on that was open the last time.
+  private func openPacks() throws(BlobStorageError) -> [PackRow] {
+    let known = locked { $0.firstOpenPack }
+    return try catalog.read { (view) throws(BlobStorageError) in
+      let database = view.database.number
+      let rows = try view.packRows(from: known.database == database ? known.pack : 0)
+      let open = rows.filter { !$0.row.isSealed }
+      if let first = (open.first ?? rows.last)?.number {
+        locked { $0.firstOpenPack = (database, first) }
+      }
+      return open.map(\.row)
     }
   }
 

@@ -49,6 +49,8 @@ struct WriterState: Sendable {
   var slots: [PackName: LiveTable.Slot] = [:]
   /// The pack whose syncs follow each other closely.
   private var oftenSynced: PackName?
+  /// The number of the first pack that was open when a database was read last.
+  var firstOpenPack: (database: UInt64, pack: UInt32) = (0, 0)
   /// The threads that need a sync.
   var syncGroup = SyncGroup()
 
