@@ -39,6 +39,23 @@ struct DropSyncTests {
     }
   }
 
+  /// Fails if a pack that was open already at an earlier drop is passed over.
+  @Test("is durable also where the other process has begun its pack long ago")
+  func longOpen() throws {
+    try putBeside(.archiveCurrent)
+    for key in ["a", "b", "c"] {
+      _ = try one.put(key, .data(noise(3, 300)), PutOptions())
+      try one.writer.rollOver()
+      #expect(try one.delete([key], .durable) == 1)
+    }
+    try putBeside(.replaceCurrent)
+    #expect(try one.delete(["k"], .durable) == 1)
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let count = try engine.versions("k").count
+      #expect(count == 0)
+    }
+  }
+
   /// Fails if the version that stays is not synced before.
   @Test("of archived versions leaves the key a version after a power cut")
   func archived() throws {
