@@ -67,6 +67,9 @@ struct Retention {
     add(unreadable.filter { !droppedIDs.contains($0.id) })
     // States first: if the process is killed, the next run drops the versions that no state has.
     if !isDryRun {
+      // A power cut must not take those that stay, and leave the drops of the others.
+      let kept = dropped.isEmpty ? [] : list.states.filter { !droppedIDs.contains($0.state.id) }.map(\.key)
+      try engine.writer.secureStaying(of: kept) { (_, name, _) in name.current.map { [$0.row.place] } ?? [] }
       try StateFile(engine).drop(dropped, isAlone: isAlone)
       list = try StateList(engine)
     }

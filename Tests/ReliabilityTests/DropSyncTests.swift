@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageTestSupport
+import BlobStorageTrees
 import Foundation
 import SystemPackage
 import Testing
@@ -78,5 +79,32 @@ struct DropSyncTests {
     #expect(error?.code == .poisoned)
     let count = try one.versions("k").count
     #expect(count == 2)
+  }
+
+  /// Fails if states are dropped for one that a power cut may take.
+  @Test("of states is refused if the sync of the state that stays has failed")
+  func failedState() async throws {
+    for (engine, number) in [(one, 0), (other, 1)] {
+      let recorder = try StateRecorder(
+        engine, prefix: "", name: nil, sources: [], created: Date(timeIntervalSince1970: Double(number)))
+      recorder.addFolder(Array("folder \(number)/".utf8), [])
+      _ = try recorder.finish(number == 0 ? .durable : .relaxed)
+    }
+    lab.disk.plan(Fault(.synchronize, errno: .ioError))
+    #expect(throws: BlobStorageError.self) { try other.synchronize() }
+    lab.disk.heal()
+    let store = try BlobStore.open(
+      at: Lab.storePath, StoreConfiguration(threadCount: 1), in: lab.environment(lab.disk.process()))
+    var policy = RetentionPolicy()
+    policy.last = 1
+    let error = await #expect(throws: BlobStorageError.self) { [policy] in
+      try await store.keep(policy, of: .all)
+    }
+    #expect(error?.code == .poisoned)
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let count = try StateFile(engine).states().count
+      #expect(count == 1)
+    }
+    try await store.close()
   }
 }
