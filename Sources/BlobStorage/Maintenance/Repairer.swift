@@ -253,6 +253,8 @@ extension Repairer {
     var isRestored = true
     let session = engine.newSession()
     do throws(BlobStorageError) {
+      // Their writers have changed nothing since.
+      let failedPacks = try engine.failedPacks()
       try engine.catalog.withSecond { (database) throws(BlobStorageError) in
         try engine.builder.fillWithoutRecovery(database)
       } _: { (known, packs) throws(BlobStorageError) in
@@ -260,7 +262,7 @@ extension Repairer {
         repeat {
           try CancellationFlag.check()
           let (records, end) = try Self.page(known, packs, after: last)
-          if !records.isEmpty { try write(records, to: session) }
+          if !records.isEmpty { try write(records, to: session, exceptFailed: failedPacks) }
           last = end
         } while last != nil
         try restoreChunks(known, packs, session)
@@ -388,11 +390,11 @@ extension Repairer {
   }
 
   private func write(
-    _ records: [PackRecord.Content], to session: WriterSession
+    _ records: [PackRecord.Content], to session: WriterSession, exceptFailed known: Set<PackName>
   ) throws(BlobStorageError) {
     // Other processes may have made these changes since the packs were read. What is written here must not outlive them
     // (H1).
-    try engine.sharing.synchronizeFound(session, exceptFailed: try engine.failedPacks())
+    try session.synchronizeOpenPacks(exceptFailed: known, isOfOthers: true)
     for part in records.parts(of: Self.recordCountOfCommit) {
       _ = try session.commit { (commit) throws(BlobStorageError) in
         for content in part { try commit.append(content) }
