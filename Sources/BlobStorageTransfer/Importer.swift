@@ -123,8 +123,12 @@ package final class Importer {
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
       // Another process may have stored versions that were found, or kept for a state, without syncing them.
       try engine.sharing.synchronizeFound(engine.writer, exceptFailed: failedPacks)
-      // A pack that was sealed meanwhile.
-      if let lost = try engine.failedPacks().subtracting(failedPacks).first { throw .unsynced(lost) }
+      // A pack that was sealed meanwhile. In a bucket, what others have not published was not found.
+      if engine.backend.isDurableOnceSynced,
+        let lost = try engine.failedPacks().subtracting(failedPacks).first
+      {
+        throw .unsynced(lost)
+      }
       try engine.sharing.checkKept(of: engine.writer, since: lossCount)
     } else {
       tell(force: true)
