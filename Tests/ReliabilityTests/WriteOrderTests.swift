@@ -463,35 +463,6 @@ struct WriteOrderTests {
     try engine.close()
   }
 
-  @Test(
-    "a version for which others are dropped is forced to the medium first; if it cannot be, nothing is dropped",
-    arguments: [false, true])
-  func keptVersion(fails: Bool) throws {
-    let lab = try Lab()
-    let engine = try lab.open()
-    let process = lab.disk.process()
-    let other = try lab.open(process)
-    _ = try engine.put("k", .data(noise(1, 300)), PutOptions())
-    let newer = PutOptions(durability: fails ? .durable : .relaxed, replacement: .archiveCurrent)
-    if fails {
-      lab.beforeSecondSync(of: process) { () throws(BlobStorageError) in
-        throw BlobStorageError(.io, "The sync has failed.")
-      }
-      #expect(throws: BlobStorageError.self) { try other.put("k", .data(noise(2, 300)), newer) }
-      lab.disk.beforeMutations(nil)
-      let error = #expect(throws: BlobStorageError.self) { try engine.keep(upTo: 0, keys: ["k"], .durable) }
-      #expect(error?.code == .poisoned)
-    } else {
-      _ = try other.put("k", .data(noise(2, 300)), newer)
-      #expect(try engine.keep(upTo: 0, keys: ["k"], .durable).droppedVersionCount == 1)
-    }
-    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
-      let data = try engine.data("k", nil)
-      #expect(data == noise(fails ? 1 : 2, 300))
-    }
-    withExtendedLifetime((engine, other)) {}
-  }
-
   @Test("a collection takes a pack's name away for good before the pack's records leave the catalog")
   func retiredBeforeForgotten() throws {
     let lab = try Lab()
