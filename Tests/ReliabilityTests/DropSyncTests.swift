@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageTestSupport
 import BlobStorageTrees
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -66,6 +67,36 @@ struct DropSyncTests {
     try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
       let data = try engine.data("k", nil)
       #expect(data == noise(2, 300))
+    }
+  }
+
+  /// Fails if what goes has to be on the medium, too.
+  @Test("of archived versions drops also what the other process has not synced")
+  func unsynced() throws {
+    try putBeside(.archiveCurrent)
+    _ = try one.put("k", .data(noise(3, 300)), PutOptions(replacement: .archiveCurrent))
+    let result = try one.keep(upTo: 0, keys: ["k"], .durable)
+    #expect(result.droppedVersionCount == 2)
+  }
+
+  /// Fails if a version that is not synced yet does not count.
+  @Test("of archived versions counts a version that the other process puts meanwhile")
+  func archivedMeanwhile() throws {
+    try putBeside(.archiveCurrent)
+    let isFirst = Mutex(true)
+    lab.disk.beforeMutations { [other] (call) throws(BlobStorageError) in
+      guard call.kind == .synchronize, call.detail.contains("/packs/"),
+        isFirst.withLock({ $0.exchange(false) })
+      else { return }
+      _ = try other.put(
+        "k", .data(noise(3, 300)), PutOptions(durability: .relaxed, replacement: .archiveCurrent))
+    }
+    let result = try one.keep(upTo: 0, keys: ["k"], .durable)
+    lab.disk.beforeMutations(nil)
+    #expect(result.droppedVersionCount == 2)
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let data = try engine.data("k", nil)
+      #expect(data == noise(3, 300))
     }
   }
 

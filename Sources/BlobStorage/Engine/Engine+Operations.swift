@@ -349,26 +349,24 @@ extension Engine {
     let kept = count.map { $0 == Int.max ? $0 : $0 + 1 } ?? 0
     // A caller that drops wants to free space, so dropping must not need space.
     return try folder.withReserve { () throws(BlobStorageError) in
-      if kept > 0 {
-        try writer.secureStaying(of: keys) { (_, name, view) throws(BlobStorageError) in
-          guard name.versionCount > kept else { return [] }
-          return try view.versions(of: name).prefix(kept).map(\.row.place)
-        }
-      }
-      let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in
-        var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
-        for key in keys {
-          try commit.transaction.check(condition, on: key)
-          if let hold = try commit.hold(on: key) {
-            if held == .refused { throw hold.refusal(of: key) }
-            continue
+      let (result, watermark) = try writer.keepingNewest(kept, of: keys) {
+        (needsSync) throws(BlobStorageError) in
+        try writer.commit(on: keys) { (commit) throws(BlobStorageError) -> RetentionResult in
+          var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
+          for key in keys {
+            try commit.transaction.check(condition, on: key)
+            if let hold = try commit.hold(on: key) {
+              if held == .refused { throw hold.refusal(of: key) }
+              continue
+            }
+            let droppedCount = try commit.dropVersions(of: key, keeping: kept, needsSync: needsSync)
+            guard let droppedCount else { continue }
+            result.keyCount += 1
+            result.droppedVersionCount += droppedCount
           }
-          guard let droppedCount = try commit.dropVersions(of: key, keeping: kept) else { continue }
-          result.keyCount += 1
-          result.droppedVersionCount += droppedCount
+          commit.isPromised = durability == .durable && result.droppedVersionCount > 0
+          return result
         }
-        commit.isPromised = durability == .durable && result.droppedVersionCount > 0
-        return result
       }
       if result.droppedVersionCount > 0 { try makeDurable(durability, watermark) }
       try makeFoundDurable(durability, hasDropped: result.droppedVersionCount > 0)

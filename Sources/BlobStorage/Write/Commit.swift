@@ -210,6 +210,28 @@ extension WriterSession {
     throw .unsynced(lost)
   }
 
+  /// Runs a commit that drops all but the newest `count` versions of keys. Syncs the packs of those that stay first.
+  ///
+  /// - Parameter commit: throws `needsSync` if it is told to and one of these packs has to be synced.
+  /// - Throws: `poisoned` if the sync of such a pack has failed; nothing was changed.
+  func keepingNewest<T>(
+    _ count: Int, of keys: [[UInt8]],
+    _ commit: (_ needsSync: Bool) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    guard backend.isDurableOnceSynced, count > 0 else { return try commit(false) }
+    for _ in 0..<Self.syncCountMax {
+      try secureStaying(of: keys) { (_, name, view) throws(BlobStorageError) in
+        guard name.versionCount > count else { return [] }
+        return try view.versions(of: name).prefix(count).map(\.row.place)
+      }
+      do throws(BlobStorageError) { return try commit(true) } catch {
+        // Another process has moved a version to a pack of its own, or put a new one.
+        guard error.code == .needsSync else { throw error }
+      }
+    }
+    return try commit(false)
+  }
+
   /// Syncs what all writers of a folder have published in open packs.
   ///
   /// - Parameters:
@@ -385,10 +407,13 @@ extension WriterSession.Commit {
   /// replaced.
   ///
   /// Versions that another process has not published, and never may, are neither counted nor dropped, unless none is
-  /// kept. In a folder, these are versions that a power cut may take.
+  /// kept. In a folder, versions that a power cut may take are not counted.
   ///
+  /// - Parameter needsSync: whether to throw `needsSync` for such a version in a folder.
   /// - Returns: how many; nil when the key has none.
-  mutating func dropVersions(of key: [UInt8], keeping count: Int) throws(BlobStorageError) -> Int? {
+  mutating func dropVersions(
+    of key: [UInt8], keeping count: Int, needsSync: Bool = false
+  ) throws(BlobStorageError) -> Int? {
     guard let name = try transaction.nameRow(key), name.versionCount > 0 else { return nil }
     guard name.versionCount > count else { return 0 }
     if count == 0 {
@@ -399,8 +424,17 @@ extension WriterSession.Commit {
     }
     var dropped: [Stamp] = []
     var keptCount = 0
+    let isInFolder = session.backend.isDurableOnceSynced
     for version in try transaction.versions(of: name) {
-      if count > 0, try !willStay(version.row.place) { continue }
+      if count > 0, keptCount < count || !isInFolder, try !willStay(version.row.place) {
+        // gc stores a sealed pack again whose sync has failed.
+        if needsSync, let pack = try transaction.packRow(version.row.place.pack),
+          !pack.isSealed || !pack.isPoisoned
+        {
+          throw BlobStorageError(.needsSync, "The pack of a version has to be synced first.")
+        }
+        continue
+      }
       if keptCount < count { keptCount += 1 } else { dropped.append(version.stamp) }
     }
     try drop(dropped, of: key)
