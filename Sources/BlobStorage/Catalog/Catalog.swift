@@ -319,6 +319,12 @@ package final class Catalog: Sendable {
     try write { _ in }
   }
 
+  /// Recovers the packs of writers that have ended since the last time, unless another process writes to the catalog.
+  func recoverDead() throws(BlobStorageError) {
+    mustRecover.store(true, ordering: .relaxed)
+    try write { _ in }
+  }
+
   /// Returns the database in use, after `state` records that it is written to. Returns with `lock` held.
   func lockedToWrite() throws(BlobStorageError) -> Database {
     if isReadOnly { throw refused() }

@@ -206,8 +206,10 @@ extension WriterSession {
     _ places: (_ index: Int, NameRow, ReadTransaction) throws(BlobStorageError) -> [Place]
   ) throws(BlobStorageError) {
     // In a bucket, versions that are not published do not count.
-    guard backend.isDurableOnceSynced, let lost = try secure(keys, places) else { return }
-    throw .unsynced(lost)
+    guard backend.isDurableOnceSynced else { return }
+    while let lost = try secure(keys, places) {
+      guard isRecovered(lost) else { throw .unsynced(lost) }
+    }
   }
 
   /// Runs a commit that drops all but the newest `count` versions of keys. Syncs the packs of those that stay first.
@@ -230,38 +232,6 @@ extension WriterSession {
       }
     }
     return try commit(false)
-  }
-
-  /// Syncs what all writers of a folder have published in open packs.
-  ///
-  /// - Parameters:
-  ///   - known: packs to leave out, because their sync had failed before.
-  ///   - isOfOthers: whether to leave out the packs of this session, too.
-  /// - Throws: `poisoned` if the sync of another open pack has failed.
-  package func synchronizeOpenPacks(
-    exceptFailed known: Set<PackName>, isOfOthers: Bool = false
-  ) throws(BlobStorageError) {
-    guard backend.isDurableOnceSynced else { return }
-    for row in try openPacks() where !known.contains(row.name) {
-      if isOfOthers, row.name.writer == writerID { continue }
-      if isDurable(Watermark(pack: row.name, byteCount: row.appliedByteCount)) { continue }
-      guard try synchronizeOther(row.name) else { throw .unsynced(row.name) }
-    }
-  }
-
-  /// The open packs of a folder. A sealed pack stays sealed, and a new pack has the greatest number: so this reads only
-  /// the rows from the first pack on that was open the last time.
-  private func openPacks() throws(BlobStorageError) -> [PackRow] {
-    let known = locked { $0.firstOpenPack }
-    return try catalog.read { (view) throws(BlobStorageError) in
-      let database = view.database.number
-      let rows = try view.packRows(from: known.database == database ? known.pack : 0)
-      let open = rows.filter { !$0.row.isSealed }
-      if let first = (open.first ?? rows.last)?.number {
-        locked { $0.firstOpenPack = (database, first) }
-      }
-      return open.map(\.row)
-    }
   }
 
   /// - Returns: a pack whose sync has failed.
@@ -582,14 +552,5 @@ extension WriterSession.Commit {
       let row = try transaction.baseToShare(base)
     else { return false }
     return try canRefer(to: row.place)
-  }
-}
-
-extension BlobStorageError {
-  /// The error for an open pack whose sync has failed: another process may still write to it.
-  package static func unsynced(_ pack: PackName) -> Self {
-    Self(
-      .poisoned, "A sync of pack \(pack) has failed: close the store wherever it is open, and try again.",
-      pack: pack.description)
   }
 }
