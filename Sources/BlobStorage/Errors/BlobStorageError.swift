@@ -92,7 +92,8 @@ extension BlobStorageError.Code {
   public static let readOnly = Self("readOnly")
   /// A system call failed for a reason without its own code.
   public static let io = Self("io")
-  /// A sync failed: this writer's data may not be on the medium. Open the store again to continue.
+  /// A sync failed: this writer's data may not be on the medium. Open the store again to continue. If it was another
+  /// process's sync, which a change relies on, close the store there and try again.
   public static let poisoned = Self("poisoned")
   /// Another process holds a needed resource, and waiting did not help.
   public static let busy = Self("busy")
