@@ -98,6 +98,31 @@ struct RemoteDurabilityTests {
 
   @Test("are not versions that are kept for a state and whose pack was deleted: the import says so")
   func importKept() throws {
+    let (place, folder) = try changedTree()
+    let engine = try place.engine("one")
+    // Without bases to look for, nothing shows the loss before the end.
+    let error = failure { () throws(BlobStorageError) in
+      _ = try Importer(engine, ImportOptions(codec: CodecKind.none), nil).run([folder])
+    }
+    #expect(error?.code == .corrupted)
+    #expect(try Importer(engine, ImportOptions(), nil).run([folder]).fileCount == 5)
+    try engine.close()
+  }
+
+  @Test(
+    "are not what an import replaces once it has found that pack lost: it archives that, and does not fail")
+  func importArchived() throws {
+    let (place, folder) = try changedTree()
+    let engine = try place.engine("one")
+    #expect(try Importer(engine, ImportOptions(), nil).run([folder]).newFileCount == 5)
+    for entry in try engine.keys("", after: nil, limit: 9) {
+      #expect(try engine.versions(entry.key).count == 2)
+    }
+    try engine.close()
+  }
+
+  /// A folder whose files have all changed since their import, which recorded a state and whose packs were deleted.
+  private func changedTree() throws -> (RemotePlace, String) {
     let place = try RemotePlace()
     let folder = try tree(place)
     try FileManager.default.removeItem(atPath: "\(folder)/long")
@@ -106,13 +131,7 @@ struct RemoteDurabilityTests {
     try first.close()
     for name in place.packNames { place.objects.objects[name] = nil }
     for index in 0..<5 { try Data("changed \(index)".utf8).write(to: URL(filePath: "\(folder)/\(index)")) }
-    let engine = try place.engine("one")
-    let error = failure { () throws(BlobStorageError) in
-      _ = try Importer(engine, ImportOptions(), nil).run([folder])
-    }
-    #expect(error?.code == .corrupted)
-    #expect(try Importer(engine, ImportOptions(), nil).run([folder]).fileCount == 5)
-    try engine.close()
+    return (place, folder)
   }
 
   @Test("are not refused because an earlier put has stored the chunks of a lost pack again")
