@@ -43,6 +43,9 @@ package struct CachedKeyRow: Hashable, Sendable {
     priority = try reader.integer()
     tick = try reader.integer()
     byteCount = try reader.integer()
+    guard byteCount >= 0 else {
+      throw BlobStorageError(.catalogDamaged, "The catalog has a value of negative length.")
+    }
     digest = BlobDigest(algorithm: algorithm, bytes: try reader.bytes(BlobDigest.byteCount))
     key = Array(try reader.bytes(Int(try reader.integer(UInt16.self))))
   }

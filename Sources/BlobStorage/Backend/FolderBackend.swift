@@ -101,9 +101,11 @@ package struct FolderBackend: Backend {
     // First and durably: no pack may lose its name without a line in the census.
     try census.append(
       names.map { .removed($0.sequence...$0.sequence, writer: $0.writer) }, durably: true)
-    // On a full disk the transaction around it may fail after this, and run once more.
-    for name in names where try has(name, "pack") {
-      try files.rename(path(name, "pack"), to: path(name, "gone"))
+    for name in names {
+      do throws(BlobStorageError) { try files.rename(path(name, "pack"), to: path(name, "gone")) } catch {
+        // On a full disk the transaction around this call may run again.
+        guard error.isMissingName, try has(name, "gone") else { throw error }
+      }
     }
     try files.syncDirectory(folder)
   }

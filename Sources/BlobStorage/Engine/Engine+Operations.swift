@@ -434,11 +434,7 @@ extension Engine {
     var numbers: Set<UInt32> = []
     var isWhole = true
     try LiveWalk(blobs).forEachRow(of: layout) { (_, row) in
-      guard let row else {
-        isWhole = false
-        return
-      }
-      numbers.insert(row.place.pack)
+      if let row { numbers.insert(row.place.pack) } else { isWhole = false }
     }
     if !isWhole { return true }
     let names = try catalog.read { (transaction) throws(BlobStorageError) -> Set<PackName> in

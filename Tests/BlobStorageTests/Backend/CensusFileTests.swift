@@ -78,7 +78,8 @@ struct CensusFileTests {
     if kind == .write { try appending.append([.begun(new)], durably: false) }
     if kind == .rename { try replacing.replace(by: before) }
     disk.heal()
-    #expect(!isFirst.load(ordering: .relaxed))
+    let isLeft = isFirst.load(ordering: .relaxed)
+    #expect(!isLeft)
     let after = try Self.file(disk).read()
     #expect(after.pack(new) != nil)
     #expect(after.pack(Self.pack) == before.pack(Self.pack) && after.damagedLineCount == 0)

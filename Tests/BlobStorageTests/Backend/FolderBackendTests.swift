@@ -77,14 +77,6 @@ struct FolderBackendTests {
     #expect(adopted != nil)
   }
 
-  @Test("can be retired once more, after a transaction that retired them has failed")
-  func retiredTwice() throws {
-    try makePacks(2)
-    for names in [[Self.names[0]], Array(Self.names.prefix(2))] { try backend.retirePacks(names) }
-    let names = try backend.packNames()
-    #expect(names.live.isEmpty && Set(names.retired) == Set(Self.names.prefix(2)))
-  }
-
   @Test("take no name that another has or had, and leave nothing where they cannot be made")
   func takenNames() throws {
     try makePacks(2)

@@ -285,23 +285,6 @@ struct CacheTroubleTests {
     }
   }
 
-  @Test("with a forged key of more bytes than a number can count refuses what has no room, and goes on")
-  func forgedLength() throws {
-    let place = try CachePlace()
-    let cache = try place.cache()
-    var random = SplitMix64(seed: 41)
-    let key = Array("forged".utf8)
-    try cache.engine.catalog.write { (transaction) throws(BlobStorageError) in
-      try transaction.setCachedKey(
-        CachedKeyRow.id(of: key),
-        CachedKeyRow(priority: 0, tick: 0, byteCount: .max, digest: BlobDigest.of(key), key: key))
-    }
-    let stored = try (0..<90).map { try cache.put("k\($0)", random.noise(100_000)) }
-    #expect(stored.first == true)
-    #expect(stored.last == false)
-    #expect(try cache.excess() < 5)
-  }
-
   @Test("makes room beside packs of killed writers: one that is empty, one with keys that were not noted")
   func killedWriters() throws {
     let place = try CachePlace()
