@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import BlobStorageTransfer
+import BlobStorageTrees
 import Foundation
 import SystemPackage
 import Testing
@@ -119,6 +120,22 @@ struct RemoteDurabilityTests {
       #expect(try engine.versions(entry.key).count == 2)
     }
     try engine.close()
+  }
+
+  /// Fails if a state builds on one that only this machine can still read.
+  @Test("are states that other machines can read, though the pack of the state before was deleted")
+  func state() throws {
+    let (place, folder) = try changedTree()
+    let engine = try place.engine("one")
+    let state = try #require(try Importer(engine, ImportOptions(), nil).run([folder]).state)
+    try engine.close()
+    let other = try place.engine("two")
+    let walk = try StateFile(other).walk(state)
+    var count = 0
+    while try walk.next() != nil { count += 1 }
+    walk.close()
+    #expect(count == state.fileCount + state.folderCount)
+    try other.close()
   }
 
   /// A folder whose files have all changed since their import, which recorded a state and whose packs were deleted.
