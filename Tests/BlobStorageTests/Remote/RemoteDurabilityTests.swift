@@ -138,6 +138,32 @@ struct RemoteDurabilityTests {
     try other.close()
   }
 
+  @Test("are no states whose pack was deleted: an import that finds one equal records another")
+  func equalState() throws {
+    let place = try RemotePlace()
+    let folder = try tree(place)
+    let first = try place.engine("one")
+    let lost = try #require(try Importer(first, ImportOptions(), nil).run([folder]).state)
+    try first.close()
+    // The files lie in packs before it.
+    place.objects.objects[try #require(place.packNames.last)] = nil
+    let engine = try place.engine("one")
+    var options = ImportOptions()
+    options.knownState = lost.id
+    // The loss may end the first import.
+    _ = failure { [options] () throws(BlobStorageError) in
+      _ = try Importer(engine, options, nil).run([folder])
+    }
+    let state = try #require(try Importer(engine, options, nil).run([folder]).state)
+    #expect(state.id != lost.id)
+    try engine.close()
+    let other = try place.engine("two")
+    let walk = try StateFile(other).walk(state)
+    #expect(try walk.next() != nil)
+    walk.close()
+    try other.close()
+  }
+
   /// A folder whose files have all changed since their import, which recorded a state and whose packs were deleted.
   private func changedTree() throws -> (RemotePlace, String) {
     let place = try RemotePlace()
