@@ -54,10 +54,10 @@ package struct StateFile: Sendable {
     return free.utf8.count <= StateRecord.nameByteCountMax ? free : nil
   }
 
-  /// Whether a power cut that spares what is recorded from now on spares a state, too. Syncs its pack if necessary.
+  /// Whether a power cut that spares what is recorded from now on spares a state, too. Syncs its pack if necessary. In a
+  /// bucket, whether all that it needs is published.
   func canBuild(on record: StateRecord) throws(BlobStorageError) -> Bool {
-    // In a bucket, a sync makes no pack durable.
-    guard engine.backend.isDurableOnceSynced else { return true }
+    guard engine.backend.isDurableOnceSynced else { return try isPublished(record) }
     let unsynced = try engine.catalog.read { (transaction) throws(BlobStorageError) -> PackName? in
       guard let place = try transaction.currentVersion(ofKey: record.key)?.row.place,
         try !engine.writer.canRefer(to: place, transaction)
@@ -66,6 +66,21 @@ package struct StateFile: Sendable {
     }
     guard let unsynced else { return true }
     return try engine.writer.publisher.secure([unsynced], of: engine.writer) == nil
+  }
+
+  /// Whether a state and those that it builds on are published, or will be before what this process writes now. What
+  /// this machine keeps of a deleted pack, no other can read.
+  private func isPublished(_ record: StateRecord) throws(BlobStorageError) -> Bool {
+    do throws(BlobStorageError) {
+      var versions: [VersionRow] = []
+      for state in try chain(of: record) {
+        for key in [state.key, state.linkKey] { versions += try engine.internalVersions(key).map(\.row) }
+      }
+      return try !engine.writer.lacksPack(of: versions, engine.blobs)
+    } catch {
+      guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
+      return false
+    }
   }
 
   func put(
@@ -92,22 +107,31 @@ package struct StateFile: Sendable {
   package func walk(_ state: TreeState) throws(BlobStorageError) -> StateWalk { try walk(record(state.id)) }
 
   func walk(_ record: StateRecord) throws(BlobStorageError) -> StateWalk {
-    var chain: [OpenBlob] = []
+    var blobs: [OpenBlob] = []
     do throws(BlobStorageError) {
-      var next: StateRecord? = record
-      var seen: Set<TreeState.ID> = []
-      while let current = next {
-        guard seen.insert(current.state.id).inserted else {
-          throw BlobStorageError(.corrupted, "State \(record.state.id) builds on itself.")
-        }
-        chain.append(try open(current))
-        next = try current.parent.map { (id) throws(BlobStorageError) in try self.record(id) }
-      }
+      for state in try chain(of: record) { blobs.append(try open(state)) }
     } catch {
-      for blob in chain { blob.close() }
+      for blob in blobs { blob.close() }
       throw error
     }
-    return StateWalk(chain)
+    return StateWalk(blobs)
+  }
+
+  /// A state and those that it builds on, newest first.
+  ///
+  /// - Throws: `corrupted` if one is missing.
+  private func chain(of record: StateRecord) throws(BlobStorageError) -> [StateRecord] {
+    var chain: [StateRecord] = []
+    var next: StateRecord? = record
+    var seen: Set<TreeState.ID> = []
+    while let current = next {
+      guard seen.insert(current.state.id).inserted else {
+        throw BlobStorageError(.corrupted, "State \(record.state.id) builds on itself.")
+      }
+      chain.append(current)
+      next = try current.parent.map { (id) throws(BlobStorageError) in try self.record(id) }
+    }
+    return chain
   }
 
   func open(_ record: StateRecord) throws(BlobStorageError) -> OpenBlob {

@@ -78,11 +78,11 @@ package final class StateRecorder {
     StateMerge(runs.map { StateEntryReader($0) })
   }
 
-  /// The state of that ID, if it has the entries that were added, and nothing else.
+  /// The state of that ID, if it has the entries that were added, and nothing else, and is not known to be lost.
   package func equal(_ id: TreeState.ID) throws(BlobStorageError) -> TreeState? {
     endRun()
     guard let known = try StateList(states.engine).states.first(where: { $0.state.id == id }),
-      try changes(since: known, withinBytes: 0) != nil
+      try states.canBuild(on: known), try changes(since: known, withinBytes: 0) != nil
     else { return nil }
     return known.state
   }

@@ -146,7 +146,10 @@ package struct FolderBackend: Backend {
 
   private func moveAside(_ name: PackName) throws(BlobStorageError) -> String {
     if try files.status(of: asideFolder) == nil {
-      try files.createPart(asideFolder)
+      do throws(BlobStorageError) { try files.createPart(asideFolder) } catch {
+        // Another process that opens the folder sets packs aside, too.
+        guard error.errno == Errno.fileExists.rawValue else { throw error }
+      }
       try files.syncDirectory(asideFolder.folder)
     }
     guard try files.status(of: asideFolder)?.kind == .directory else {

@@ -213,7 +213,10 @@ extension Catalog {
       return nil
     }
     let known = table.flatMap { table in stateCount.map { (table: table, count: $0) } }
-    self.current.withLock { if $0?.generation == current.generation { $0?.stateCount = known } }
+    self.current.withLock {
+      // The check may just have changed to another table, whose count is not known yet.
+      if $0?.generation == current.generation, live.table === table { $0?.stateCount = known }
+    }
     return current.database
   }
 

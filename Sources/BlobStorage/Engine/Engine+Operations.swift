@@ -396,8 +396,13 @@ extension Engine {
   ) throws(BlobStorageError) -> PutResult? {
     try checkOpen()
     try check(options.condition, on: to)
-    if !sharing.collectsBesideCommits, try lacksPack(id, of: from) {
-      return try putAgain(id, of: from, as: to, options)
+    if !sharing.collectsBesideCommits {
+      let row = try catalog.read { (transaction) throws(BlobStorageError) -> VersionRow? in
+        try Self.found(id, of: from, transaction)?.row
+      }
+      if let row, try writer.lacksPack(of: [row], blobs) {
+        return try putAgain(id, of: from, as: to, options)
+      }
     }
     return try commitVersions(on: [from, to], options.durability) {
       (commit, found) throws(BlobStorageError) -> PutResult? in
@@ -411,35 +416,6 @@ extension Engine {
     } orInBucket: { [self] () throws(BlobStorageError) -> PutResult? in
       try putAgain(id, of: from, as: to, options)
     }
-  }
-
-  /// Whether a pack that a version's blob needs is missing, was cut or is not published. In a bucket a change looks for
-  /// all packs that it counts on.
-  private func lacksPack(
-    _ id: BlobVersion.ID?, of key: [UInt8]
-  ) throws(BlobStorageError) -> Bool {
-    let digest = try catalog.read { (transaction) throws(BlobStorageError) -> BlobDigest? in
-      try Self.found(id, of: key, transaction)?.row.digest
-    }
-    guard let digest, !digest.isUnknown, let layout = try blobs.layout(digest) else { return false }
-    var numbers: Set<UInt32> = []
-    var isWhole = true
-    try LiveWalk(blobs).forEachRow(of: layout) { (_, row) in
-      if let row { numbers.insert(row.place.pack) } else { isWhole = false }
-    }
-    if !isWhole { return true }
-    let names = try catalog.read { (transaction) throws(BlobStorageError) -> Set<PackName> in
-      if let manifest = try transaction.manifestRow(digest) { numbers.insert(manifest.place.pack) }
-      var names: Set<PackName> = []
-      for number in numbers {
-        guard let row = try transaction.packRow(number), !writer.publisher.precedes(row.name, writer) else {
-          continue
-        }
-        names.insert(row.name)
-      }
-      return names
-    }
-    return try writer.publisher.secure(names, of: writer) != nil
   }
 
   /// Puts the content and the metadata of a version like any others: what lies in condemned or cut packs is stored

@@ -91,15 +91,17 @@ struct RemoteSpoolTests {
     #expect(try next.verify().damaged == [])
   }
 
-  @Test("is published though another process that opens the folder sets aside what is torn at the same time")
-  func setAsideMeanwhile() throws {
+  @Test(
+    "is published though another process that opens the folder sets aside what is torn at the same time",
+    arguments: ["lock", "createDirectory"])
+  func setAsideMeanwhile(_ moment: String) throws {
     var random = SplitMix64.announced()
     let names = try die(&random)
     try cut(names[0]) { _, byteCount in byteCount / 2 }
     let (spool, aside) = (FilePath(spool), FilePath(place.statePath("one")).appending("set-aside"))
     let isOther = Atomic<Bool>(true)
     let files = HookedFiles { (call, path) throws(BlobStorageError) in
-      guard call == "lock", path.lastComponent?.string == names[0],
+      guard call == moment, [names[0], "set-aside"].contains(path.lastComponent?.string),
         isOther.exchange(false, ordering: .relaxed)
       else { return }
       // The other process has listed the same packs, and was faster.
