@@ -155,11 +155,7 @@ package final class Copier {
       try forEachPage(of: .link, add)
       try copy(batch)
     }
-    if options.isMirror {
-      try dropOthers()
-    } else if options.prefix.isEmpty, !options.isDryRun {
-      try dropStates(lacking: false)
-    }
+    if options.isMirror { try dropOthers() } else { try dropStates(lacking: false) }
   }
 
   /// The versions that the source keeps for states alone, and that the target still has under the keys that they had.
