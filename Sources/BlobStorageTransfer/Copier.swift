@@ -165,7 +165,7 @@ package final class Copier {
       for key in keys {
         guard let name = try transaction.nameRow(Array(key.bytes.dropFirst(2))) else { continue }
         var replaced = CopiedKey(bytes: key.bytes, isPartial: true)
-        for version in key.shown where try transaction.versionRow(of: name, version.stamp) != nil {
+        for version in key.shown where try CopyPlan.landing(of: version.stamp, name, transaction).row != nil {
           replaced.shown.append(version)
         }
         if !replaced.shown.isEmpty { found.append(replaced) }
