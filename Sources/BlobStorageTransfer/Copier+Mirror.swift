@@ -38,7 +38,7 @@ extension Copier {
   /// Drops the keys of the target that the source does not have.
   func dropOthers() throws(BlobStorageError) {
     // The source has unreadable versions: the target's copies may be the only ones left.
-    if !report.damaged.isEmpty, !options.isForced { return }
+    if !report.damaged.isEmpty, !options.isForced { return try dropStates(lacking: false) }
     // The source may have changed since the first check.
     if !options.isDryRun { try checkMirror() }
     try forEachPageOfTarget { (_, others) throws(BlobStorageError) in
@@ -57,8 +57,8 @@ extension Copier {
       report.droppedKeyCount += others.count
       report.droppedVersionCount += others.reduce(0) { $0 + $1.versionCount }
     }
+    try dropStates(lacking: true)
     if options.prefix.isEmpty, !options.isDryRun {
-      try dropStates(lacking: true)
       let replaced = try target.internalVersions(InternalKey.Purpose.replaced.prefix).map(\.key)
       try target.dropInternal(try notShown(replaced, lacking: true))
     }
@@ -78,10 +78,11 @@ extension Copier {
   }
 
   /// Drops the states that the source has dropped, unless a hold of the target protects them. What other states of the
-  /// target build on stays as a link.
+  /// target build on stays as a link. A copy with a prefix drops none, nor does a dry run.
   ///
   /// - Parameter lacking: whether to drop states that the source does not know as well.
   func dropStates(lacking: Bool) throws(BlobStorageError) {
+    guard options.prefix.isEmpty, !options.isDryRun else { return }
     let states = try StateFile(target).states()
     let keys = states.map { InternalKey.Purpose.state.key(Array($0.id.description.utf8)) }
     let links = try target.internalVersions(InternalKey.Purpose.link.prefix).map(\.key)

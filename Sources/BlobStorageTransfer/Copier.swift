@@ -153,11 +153,7 @@ package final class Copier {
       try forEachPage(of: .link, add)
       try copy(batch)
     }
-    if options.isMirror {
-      try dropOthers()
-    } else if options.prefix.isEmpty, !options.isDryRun {
-      try dropStates(lacking: false)
-    }
+    if options.isMirror { try dropOthers() } else { try dropStates(lacking: false) }
   }
 
   /// The versions that the source keeps for states alone, and that the target still has under the keys that they had.
@@ -167,7 +163,7 @@ package final class Copier {
       for key in keys {
         guard let name = try transaction.nameRow(Array(key.bytes.dropFirst(2))) else { continue }
         var replaced = CopiedKey(bytes: key.bytes, isPartial: true)
-        for version in key.shown where try transaction.versionRow(of: name, version.stamp) != nil {
+        for version in key.shown where try CopyPlan.landing(of: version.stamp, name, transaction).row != nil {
           replaced.shown.append(version)
         }
         if !replaced.shown.isEmpty { found.append(replaced) }

@@ -90,7 +90,7 @@ struct CopyPlan: Sendable {
   }
 
   /// The stamp that a version of the source has or would get in the target, with its row there.
-  private static func landing(
+  static func landing(
     of stamp: Stamp, _ key: NameRow?, _ target: ReadTransaction
   ) throws(BlobStorageError) -> (stamp: Stamp, row: VersionRow?) {
     guard let key else { return (stamp, nil) }

@@ -102,6 +102,7 @@ struct ExportedFolders {
         {
           continue
         }
+        if VersionWriter.isOwn(path) { throw BlobStorageError(.invalidArgument, VersionWriter.ownName) }
         let restored = RestoredAttributes(
           attributes: attributes, extended: try folder.mark.extendedAttributes(engine),
           modified: folder.mark.modified, owners: owners)

@@ -21,6 +21,7 @@ struct ExportTrails: ~Copyable {
 struct VersionWriter: Sendable {
   static let smallByteCountMax: Int64 = 4 << 20
   private static let takenName = "another file of that name exists; --overwrite replaces it"
+  static let ownName = "exports use such names for files of their own, and remove them later"
 
   enum Result: Sendable {
     /// Whether all attributes could be set.
@@ -53,9 +54,9 @@ struct VersionWriter: Sendable {
     path(of: version.key, FileMark(metadata: version.metadata)?.attributes, options)
   }
 
-  /// Whether the name of a path is one that exports use for files of their own.
+  /// Whether a name of a path is one that exports use for files of their own.
   static func isOwn(_ path: [UInt8]) -> Bool {
-    OutputFolder.isOwn(path[(path.lastIndex(of: UInt8(ascii: "/")).map { $0 + 1 } ?? 0)...])
+    path.split(separator: UInt8(ascii: "/")).contains(where: OutputFolder.isOwn)
   }
 
   /// Writes the version. If it was replaced and collected since it was listed, writes the current one, unless a state
@@ -93,7 +94,7 @@ struct VersionWriter: Sendable {
       return failed(.invalidArgument, "the key cannot be a path below the folder")
     }
     guard !Self.isOwn(path) else {
-      return failed(.invalidArgument, "exports use such names for files of their own, and remove them later")
+      return failed(.invalidArgument, Self.ownName)
     }
     let mark = FileMark(metadata: version.metadata)
     let isLink = options.restoresAttributes && mark?.attributes?.kind == .link

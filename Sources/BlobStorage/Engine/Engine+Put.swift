@@ -248,10 +248,14 @@ extension Engine {
     guard let hold = held.withLock({ $0.hold }) else {
       throw BlobStorageError(.io, "The blob was stored and not held: put it again.")
     }
-    // Before the blob was stored, a put of another blob may have given the name to that one.
+    // Before the blob was stored, a put of another blob may have given the name to that one, and have failed since.
     try file.change { (holds) throws(BlobStorageError) in
-      let taken = holds.first { $0.name.utf8.elementsEqual(name.utf8) && $0.digest != hold.digest }
-      if let taken { throw Self.isHeld(taken) }
+      guard let known = holds.first(where: { $0.name.utf8.elementsEqual(name.utf8) }) else {
+        throw BlobStorageError(
+          .conditionFailed, "The name “\(name)” was released while the blob was stored: put it again.",
+          digest: hold.digest)
+      }
+      if known.digest != hold.digest { throw Self.isHeld(known) }
     }
     return hold
   }

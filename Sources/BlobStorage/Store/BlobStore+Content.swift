@@ -518,8 +518,8 @@ extension BlobStore {
   ///   - name: the name of the hold.
   ///   - options: the codec. Holds are durable, and metadata belong to versions.
   ///   - progress: receives the bytes of long content that were read, and the total if it is known.
-  /// - Throws: `conditionFailed` if the name holds another blob; `invalidArgument` for an invalid name, and for a store
-  ///   in a bucket; what ``put(_:forKey:options:progress:)`` throws. Then nothing is held.
+  /// - Throws: `conditionFailed` if the name holds another blob, or was released meanwhile; `invalidArgument` for an
+  ///   invalid name, and for a store in a bucket; what ``put(_:forKey:options:progress:)`` throws. Then nothing is held.
   /// - Durability: durable.
   /// - Complexity: as of a durable put, and two more syncs for the hold.
   public func put(
@@ -534,7 +534,8 @@ extension BlobStore {
   /// Keeps a blob from gc until the hold is released, whatever happens to its keys.
   ///
   /// - Returns: nil if the store has no blob with that digest.
-  /// - Throws: `conditionFailed` if the name holds another blob; `corrupted` for a blob that is damaged.
+  /// - Throws: `conditionFailed` if the name holds another blob, or was released meanwhile; `corrupted` for a blob that
+  ///   is damaged.
   /// - Durability: durable.
   /// - Complexity: reads and verifies the blob.
   @discardableResult

@@ -228,6 +228,30 @@ struct NamedHoldTests {
     #expect(try other.holds().map(\.digest) == [BlobDigest.of(Self.bytes(40_000, 2))])
   }
 
+  @Test("are not returned by a put if another put has had the name meanwhile, and it was released")
+  func releasedMeanwhile() throws {
+    let place = try StorePlace()
+    let other = try place.engine()
+    let isArmed = Atomic<Bool>(true)
+    var environment = Engine.Environment()
+    // The first put has made its hold, and its blob is not there yet.
+    environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename", path.string.contains("/packs/"),
+        isArmed.exchange(false, ordering: .acquiringAndReleasing)
+      else { return }
+      _ = try other.put(.data(Self.bytes(40_000, 2)), holding: "h", PutOptions())
+      _ = try other.release("h")
+    }
+    let engine = try place.engine(environment)
+    let data = Self.bytes(50_000)
+    let error = failure { _ = try engine.put(.data(data), holding: "h", PutOptions()) }
+    #expect(error?.code == .conditionFailed)
+    let isStillArmed = isArmed.load(ordering: .acquiring)
+    #expect(!isStillArmed, "no pack was begun")
+    let hold = try engine.put(.data(data), holding: "h", PutOptions())
+    #expect(try other.holds() == [hold])
+  }
+
   @Test(
     "are safe beside gc: what was put without a key is there, however often garbage is collected meanwhile")
   func beside() async throws {

@@ -169,6 +169,29 @@ struct CopyRuleTests {
     #expect(try target.verify().damaged == [])
   }
 
+  @Test("is what the source has dropped of its states, also in a mirror that cannot copy a version")
+  func statesBesideDamage() throws {
+    var random = SplitMix64.announced()
+    let (from, folder) = (try CopyPlace(isRemote: false), try TemporaryFolder())
+    let source = try from.engine()
+    try SystemFiles().write([1], to: folder.path.appending("a"))
+    let report = try Importer(source, ImportOptions(prefix: "i/"), nil).run([folder.path.string])
+    let state = try #require(report.state)
+    let targetPlace = try CopyPlace(isRemote: false)
+    let target = try targetPlace.engine()
+    try runCopy(source, to: target)
+    #expect(try StateFile(target).states().map(\.id) == [state.id])
+    try StateFile(source).drop([state])
+    _ = try source.put("k", random.bytes(10_000), PutOptions())
+    let digest = try #require(try source.version("k", nil)).digest
+    try source.close()
+    try damageRecord(of: digest, in: from)
+    let opened = try from.engine()
+    let copied = try Copier(from: opened, to: target, CopyOptions(isMirror: true)).run()
+    #expect(copied.damaged.map(\.key) == ["k"])
+    #expect(try StateFile(target).states().isEmpty)
+  }
+
   @Test("is no chunk that is not what its digest says, though its checksum is right")
   func wrongDigest() throws {
     let sourcePlace = try CopyPlace(isRemote: false)

@@ -252,7 +252,9 @@ struct ExportTests {
 
   @Test("leaves out what the next export would take for a file that an export has left")
   func ownNames() async throws {
-    let own = ["d/.blobstorage-mode-777.partial", "d/.blobstorage-x-1.partial"]
+    let own = [
+      "d/.blobstorage-mode-755.partial/x", "d/.blobstorage-mode-777.partial", "d/.blobstorage-x-1.partial",
+    ]
     try await put(own + ["d/z"])
     for _ in 0..<2 {
       let report = try await store.exportFiles(to: target)

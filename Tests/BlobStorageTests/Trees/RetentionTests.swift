@@ -383,6 +383,26 @@ struct RetentionTests {
     try await target.close()
   }
 
+  @Test("a copy of a prefix leaves what a state of the target has of it, also if that had been dropped there")
+  func prefixCopiesAfterReturn() async throws {
+    let (place, other) = (try StorePlace(), try StorePlace())
+    let (source, target) = (try await place.opened(), try await other.opened())
+    let states = try await importStates(1, "t", place, source)
+    _ = try await source.copy(to: target)
+    _ = try await target.delete("t/a")
+    // The version comes back under another ID.
+    _ = try await source.copy(to: target)
+    let tree = place.temporary.path.string + "/tree-t"
+    try Data("changed".utf8).write(to: URL(filePath: tree + "/a"))
+    _ = try await source.importFiles([tree], options: ImportOptions(prefix: "t/"))
+    _ = try await source.copy(to: target, options: CopyOptions(prefix: "t/"))
+    #expect(try await target.versions(of: "t/a").count == 1)
+    let version = try #require(try await target.version(of: "t/a", in: states[0]))
+    #expect(try await target.data(for: version.digest) == Data("t 0".utf8))
+    try await source.close()
+    try await target.close()
+  }
+
   @Test("a copy leaves what a held state of the target builds on")
   func heldStateInTarget() async throws {
     let (place, other) = (try StorePlace(), try StorePlace())
