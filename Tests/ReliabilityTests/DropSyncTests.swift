@@ -128,9 +128,8 @@ struct DropSyncTests {
       at: Lab.storePath, StoreConfiguration(threadCount: 1), in: lab.environment(lab.disk.process()))
     var policy = RetentionPolicy()
     policy.last = 1
-    let error = await #expect(throws: BlobStorageError.self) { [policy] in
-      try await store.keep(policy, of: .all)
-    }
+    let last = policy
+    let error = await #expect(throws: BlobStorageError.self) { _ = try await store.keep(last, of: .all) }
     #expect(error?.code == .poisoned)
     try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
       let count = try StateFile(engine).states().count
