@@ -112,6 +112,24 @@ struct DropSyncTests {
     #expect(count == 2)
   }
 
+  /// Fails if the pack counts as recovered although the medium has lost the record that the drop relies on.
+  @Test("is refused if the medium has lost what the other process had dropped and could not sync")
+  func lostDrop() throws {
+    #expect(try other.delete(["k"], .relaxed) == 1)
+    lab.disk.plan(Fault(.synchronize, errno: .ioError))
+    #expect(throws: BlobStorageError.self) { try other.synchronize() }
+    lab.disk.heal()
+    #expect(throws: BlobStorageError.self) { try other.close() }
+    let failed = try #require(try one.failedPacks().first)
+    try DamageTests.change(lab, FilePath("\(Lab.storePath)/packs/\(failed.fileName)")) { bytes in
+      for index in PackHeader.byteCount..<bytes.count { bytes[index] = 0 }
+    }
+    let error = #expect(throws: BlobStorageError.self) { try one.delete(["k"], .durable) }
+    #expect(error?.code == .poisoned)
+    // Recovery has brought the version back.
+    #expect(try one.delete(["k"], .durable) == 1)
+  }
+
   /// Fails if states are dropped for one that a power cut may take.
   @Test("of states is refused if the sync of the state that stays has failed")
   func failedState() async throws {

@@ -319,12 +319,6 @@ package final class Catalog: Sendable {
     try write { _ in }
   }
 
-  /// Recovers the packs of writers that have ended since the last time, unless another process writes to the catalog.
-  func recoverDead() throws(BlobStorageError) {
-    mustRecover.store(true, ordering: .relaxed)
-    try write { _ in }
-  }
-
   /// Returns the database in use, after `state` records that it is written to. Returns with `lock` held.
   func lockedToWrite() throws(BlobStorageError) -> Database {
     if isReadOnly { throw refused() }
@@ -444,6 +438,11 @@ package final class Catalog: Sendable {
         try reap(database)
       }
     }
+  }
+
+  /// Recovers the packs of dead writers.
+  func recoverDead() throws(BlobStorageError) {
+    try maintain { (database) throws(BlobStorageError) in try recoverDeadPacks(database) {} }
   }
 
   /// Closes the catalog. The last user leaves it clean, so that a later boot need not rebuild it.

@@ -36,11 +36,7 @@ extension Engine {
   }
 
   /// Recovers the packs of dead writers.
-  package func recoverDeadWriters() throws(BlobStorageError) {
-    try catalog.maintain { [builder] (database) throws(BlobStorageError) in
-      try builder.recoverDeadPacks(database) {}
-    }
-  }
+  package func recoverDeadWriters() throws(BlobStorageError) { try catalog.recoverDead() }
 
   /// Restores the reserve if there is room for it.
   package func keepReserve() {

@@ -208,7 +208,7 @@ extension WriterSession {
     // In a bucket, versions that are not published do not count.
     guard backend.isDurableOnceSynced else { return }
     while let lost = try secure(keys, places) {
-      guard isRecovered(lost) else { throw .unsynced(lost) }
+      guard try isRecovered(lost) else { throw .unsynced(lost) }
     }
   }
 

@@ -1,5 +1,3 @@
-import Logging
-
 /// What any process has published in packs that are still open.
 extension WriterSession {
   /// Syncs what all writers of a folder have published in open packs.
@@ -16,7 +14,7 @@ extension WriterSession {
       if isOfOthers, row.name.writer == writerID { continue }
       if isDurable(Watermark(pack: row.name, byteCount: row.appliedByteCount)) { continue }
       if try synchronizeOther(row.name) { continue }
-      guard isRecovered(row.name) else { throw .unsynced(row.name) }
+      guard try isRecovered(row.name) else { throw .unsynced(row.name) }
     }
   }
 
@@ -36,14 +34,13 @@ extension WriterSession {
   }
 
   /// Whether a pack whose sync has failed is on the medium by now. If its writer has ended, recovery writes it again.
-  func isRecovered(_ pack: PackName) -> Bool {
-    do throws(BlobStorageError) {
-      try catalog.recoverDead()
-      return try catalog.packRow(pack)?.isPoisoned != true
-    } catch {
-      logger.warning("Pack \(pack) was not recovered.", metadata: ["reason": "\(error.message)"])
-      return false
-    }
+  ///
+  /// - Returns: also false if the medium has lost records that views have shown until now.
+  func isRecovered(_ pack: PackName) throws(BlobStorageError) -> Bool {
+    let byteCount = try catalog.packRow(pack)?.appliedByteCount ?? 0
+    try catalog.recoverDead()
+    guard let row = try catalog.packRow(pack) else { return true }
+    return !row.isPoisoned && !row.isDamaged && row.appliedByteCount >= byteCount
   }
 }
 
