@@ -383,7 +383,7 @@ struct WriteOrderTests {
 
   @Test(
     "a durable deletion makes durable what another process has deleted before, beside its own",
-    arguments: 0..<3)
+    arguments: 0..<4)
   func deletedBeside(way: Int) throws {
     let lab = try Lab()
     let (engine, other) = (try lab.open(), try lab.open())
@@ -392,6 +392,7 @@ struct WriteOrderTests {
     switch way {
     case 0: #expect(try engine.delete(["k", "l"], .durable) == 1)
     case 1: #expect(try engine.delete(prefix: "k", .durable) == 0)
+    case 2: #expect(try engine.keep(upTo: 0, prefix: "k", .durable).keyCount == 0)
     default: _ = try engine.change([.delete("k"), .delete("l")], .durable)
     }
     try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in

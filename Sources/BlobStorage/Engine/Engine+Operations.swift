@@ -286,7 +286,8 @@ extension Engine {
     while let keys = try pages.next({ key, _, _ in (key, 1) }) {
       count += try drop(keys, keeping: nil, durability, held: .refused).keyCount
     }
-    if count == 0 { try makeFoundDurable(durability, hasDropped: false) }
+    // The pages lack keys that were gone already.
+    try makeFoundDurable(durability, hasDropped: false)
     // With all keys gone, the states are void.
     if prefix.isEmpty { try dropStates() }
     return count
@@ -324,6 +325,7 @@ extension Engine {
       result.keyCount += page.keyCount
       result.droppedVersionCount += page.droppedVersionCount
     }
+    try makeFoundDurable(durability, hasDropped: false)
     return result
   }
 
