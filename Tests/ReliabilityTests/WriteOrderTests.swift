@@ -336,6 +336,18 @@ struct WriteOrderTests {
     #expect(left.live == [names[1]] && left.retired == [names[0]])
   }
 
+  @Test("a pack that was set aside survives a power cut, also in a folder that a killed process has made")
+  func setAsideForGood() throws {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("a", noise(1, 500))]) }
+    let (packs, aside) = (FilePath("\(Lab.storePath)/packs"), FilePath("\(Lab.storePath)/set-aside"))
+    let backend = FolderBackend(folder: packs, asideFolder: aside, files: lab.disk)
+    try lab.disk.createDirectory(aside)
+    let place = try backend.setAsidePack(try #require(try backend.packNames().live.first))
+    let after = try lab.afterPowerCut { $0.powerCut() }
+    #expect(try after.disk.status(of: FilePath(place)) != nil)
+  }
+
   @Test(
     "a durable deletion that finds nothing to do makes durable what has deleted the key before",
     arguments: [false, true])

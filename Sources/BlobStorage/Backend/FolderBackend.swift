@@ -150,8 +150,9 @@ package struct FolderBackend: Backend {
         // Another process that opens the folder sets packs aside, too.
         guard error.errno == Errno.fileExists.rawValue else { throw error }
       }
-      try files.syncDirectory(asideFolder.folder)
     }
+    // Also if another process has made it, which may have been killed before this.
+    try files.syncDirectory(asideFolder.folder)
     guard try files.status(of: asideFolder)?.kind == .directory else {
       throw BlobStorageError(
         .notAStore, "\(asideFolder) is not a folder: a damaged pack cannot be set aside.",
