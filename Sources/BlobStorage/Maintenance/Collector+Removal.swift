@@ -538,15 +538,17 @@ extension Collector {
   /// Syncs open packs. Rows may point into them, and unsynced copies must not be the only ones (H1, H7).
   func synchronizeOpenPacks() throws(BlobStorageError) {
     if engine.weaknesses.contains(.retiresBeforeSync) { return }
-    for (_, row) in try engine.catalog.packRows() where !row.isSealed && row.state == .live {
-      if try !engine.writer.synchronizeOther(row.name) { throw Self.failedSync(row.name) }
-    }
+    try checkSyncs()
+    try engine.writer.synchronizeOpenPacks(exceptFailed: [])
     try checkSyncs()
   }
 
   /// - Throws: `busy` if the sync of an open pack has failed.
   func checkSyncs() throws(BlobStorageError) {
-    if let name = try unsyncedPack() { throw Self.failedSync(name) }
+    guard let name = try unsyncedPack() else { return }
+    throw BlobStorageError(
+      .busy, "A sync of pack \(name) has failed: close the store wherever it is open, and collect again.",
+      pack: name.description)
   }
 
   /// An open pack whose sync has failed. What the catalog relies on may not be on the medium, and no later sync reports
@@ -554,12 +556,6 @@ extension Collector {
   private func unsyncedPack() throws(BlobStorageError) -> PackName? {
     try engine.catalog.packRows().first { $0.row.isPoisoned && !$0.row.isSealed && $0.row.state == .live }?
       .row.name
-  }
-
-  private static func failedSync(_ name: PackName) -> BlobStorageError {
-    BlobStorageError(
-      .busy, "A sync of pack \(name) has failed: close the store wherever it is open, and collect again.",
-      pack: name.description)
   }
 
   /// Reports losses. Returns whether there are any: then nothing may be removed, because the rest may be the only
