@@ -130,6 +130,21 @@ struct DropSyncTests {
     #expect(try one.delete(["k"], .durable) == 1)
   }
 
+  /// Fails if the commit runs once more when its drop cannot be made durable at first.
+  @Test("counts what it has dropped also if the recovery of the other's pack finds no room at first")
+  func noRoom() throws {
+    _ = try one.put("l", .data(noise(3, 300)), PutOptions())
+    try putBeside(.replaceCurrent)
+    lab.disk.plan(Fault(.synchronize, errno: .ioError))
+    #expect(throws: BlobStorageError.self) { try other.synchronize() }
+    lab.disk.heal()
+    #expect(throws: BlobStorageError.self) { try other.close() }
+    lab.disk.plan(Fault(.list, errno: .noSpace))
+    let count = try one.delete(["l"], .durable)
+    #expect(count == 1)
+    lab.disk.heal()
+  }
+
   /// Fails if states are dropped for one that a power cut may take.
   @Test("of states is refused if the sync of the state that stays has failed")
   func failedState() async throws {

@@ -350,9 +350,8 @@ extension Engine {
     // More versions than `Int.max` do not fit into memory, so `Int.max` keeps all.
     let kept = count.map { $0 == Int.max ? $0 : $0 + 1 } ?? 0
     // A caller that drops wants to free space, so dropping must not need space.
-    return try folder.withReserve { () throws(BlobStorageError) in
-      let (result, watermark) = try writer.keepingNewest(kept, of: keys) {
-        (needsSync) throws(BlobStorageError) in
+    let (result, watermark) = try folder.withReserve { () throws(BlobStorageError) in
+      try writer.keepingNewest(kept, of: keys) { (needsSync) throws(BlobStorageError) in
         try writer.commit(on: keys) { (commit) throws(BlobStorageError) -> RetentionResult in
           var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
           for key in keys {
@@ -370,10 +369,13 @@ extension Engine {
           return result
         }
       }
+    }
+    // Apart from the commit: if that ran once more, it would find nothing to drop, and count nothing.
+    try folder.withReserve { () throws(BlobStorageError) in
       if result.droppedVersionCount > 0 { try makeDurable(durability, watermark) }
       try makeFoundDurable(durability, hasDropped: result.droppedVersionCount > 0)
-      return result
     }
+    return result
   }
 }
 
