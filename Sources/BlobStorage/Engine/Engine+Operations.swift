@@ -400,13 +400,10 @@ extension Engine {
   ) throws(BlobStorageError) -> PutResult? {
     try checkOpen()
     try check(options.condition, on: to)
-    if !sharing.collectsBesideCommits {
-      let row = try catalog.read { (transaction) throws(BlobStorageError) -> VersionRow? in
-        try Self.found(id, of: from, transaction)?.row
-      }
-      if let row, try writer.lacksPack(of: [row], blobs) {
-        return try putAgain(id, of: from, as: to, options)
-      }
+    if !sharing.collectsBesideCommits, let row = try row(id, of: from),
+      try writer.lacksPack(of: [row], blobs)
+    {
+      return try putAgain(id, of: from, as: to, options)
     }
     return try commitVersions(on: [from, to], options.durability) {
       (commit, found) throws(BlobStorageError) -> PutResult? in
@@ -422,15 +419,18 @@ extension Engine {
     }
   }
 
+  private func row(_ id: BlobVersion.ID?, of key: [UInt8]) throws(BlobStorageError) -> VersionRow? {
+    try catalog.read { (transaction) throws(BlobStorageError) in
+      try Self.found(id, of: key, transaction)?.row
+    }
+  }
+
   /// Puts the content and the metadata of a version like any others: what lies in condemned or cut packs is stored
   /// again.
   private func putAgain(
     _ id: BlobVersion.ID?, of from: [UInt8], as to: [UInt8], _ options: PutOptions
   ) throws(BlobStorageError) -> PutResult? {
-    let row = try catalog.read { (transaction) throws(BlobStorageError) -> VersionRow? in
-      try Self.found(id, of: from, transaction)?.row
-    }
-    guard let row else { return nil }
+    guard let row = try row(id, of: from) else { return nil }
     guard let blob = try openBlob(row.digest) else { throw Self.missing(row.digest) }
     defer { blob.close() }
     let metadata = StoredMetadata(row.metadata)
