@@ -199,8 +199,10 @@ extension WriterSession {
   /// Syncs the packs of versions that stay while others of their keys are dropped. Otherwise a power cut could take the
   /// version that stays, and leave the drop of the version before it.
   ///
+  /// Passes over versions that wait for a collection: see ``waitsForCollection(_:_:)``. The caller must not count them.
+  ///
   /// - Parameter places: where the versions of a key lie that stay. The key has an index in `keys`.
-  /// - Throws: `poisoned` if the sync of such a pack has failed.
+  /// - Throws: `poisoned` if the sync of such a pack has failed that is open.
   package func secureStaying(
     of keys: [[UInt8]],
     _ places: (_ index: Int, NameRow, ReadTransaction) throws(BlobStorageError) -> [Place]
@@ -215,7 +217,7 @@ extension WriterSession {
   /// Runs a commit that drops all but the newest `count` versions of keys. Syncs the packs of those that stay first.
   ///
   /// - Parameter commit: throws `needsSync` if it is told to and one of these packs has to be synced.
-  /// - Throws: `poisoned` if the sync of such a pack has failed; nothing was changed.
+  /// - Throws: `poisoned` if the sync of such a pack has failed that is open; nothing was changed.
   func keepingNewest<T>(
     _ count: Int, of keys: [[UInt8]],
     _ commit: (_ needsSync: Bool) throws(BlobStorageError) -> T
