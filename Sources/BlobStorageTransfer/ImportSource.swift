@@ -111,8 +111,8 @@ struct ImportSource: Sendable {
     }
   }
 
-  /// The key's current version, or one that is kept for states, if it matches, is not known to be unreadable, and
-  /// becomes durable with what this process has stored.
+  /// The key's current version, or one that is kept for states; nil if none matches. Passes over versions that are
+  /// known to be unreadable, or may not become durable with what this process has stored.
   private func versionToCountOn(
     _ engine: Engine, _ presence: BlobPresence, orKept: Bool = false, where matches: (VersionRow) -> Bool
   ) throws(BlobStorageError) -> BlobVersion? {

@@ -62,7 +62,8 @@ struct Retention {
   ) throws(BlobStorageError) {
     var list = try StateList(engine)
     let dropped = droppedStates(
-      list.states.map(\.state), Set(unreadable.map(\.id)), try engine.keyHolds())
+      list.states.map(\.state), Set(unreadable.map(\.id)).union(try statesWaitingForCollection(list)),
+      try engine.keyHolds())
     let droppedIDs = Set(dropped.map(\.id))
     add(unreadable.filter { !droppedIDs.contains($0.id) })
     // States first: if the process is killed, the next run drops the versions that no state has.
@@ -117,12 +118,28 @@ struct Retention {
     return forest.unreadable
   }
 
+  /// The states that a power cut may take until gc has stored them again.
+  private func statesWaitingForCollection(_ list: StateList) throws(BlobStorageError) -> Set<TreeState.ID> {
+    try engine.catalog.read { (view) throws(BlobStorageError) -> Set<TreeState.ID> in
+      var found: Set<TreeState.ID> = []
+      for record in list.states {
+        if let place = try view.currentVersion(ofKey: record.key)?.row.place,
+          try engine.writer.waitsForCollection(place, view)
+        {
+          found.insert(record.state.id)
+        }
+      }
+      return found
+    }
+  }
+
   /// Whether a state can have keys of the scope.
   private func concerns(_ state: TreeState) -> Bool {
     state.prefix.utf8.starts(with: prefix.utf8) || prefix.utf8.starts(with: state.prefix.utf8)
   }
 
-  /// - Parameter unreadable: states that the rules judge as well, but that displace no readable state.
+  /// - Parameter unreadable: states that cannot be read, or that a power cut may take. The rules judge them as well,
+  ///   but they displace no other state.
   private mutating func droppedStates(
     _ states: [TreeState], _ unreadable: Set<TreeState.ID>, _ holds: [KeyHold]
   ) -> [TreeState] {
@@ -247,6 +264,7 @@ extension BlobStore {
   /// - Parameter scope: for a key, drops its archived versions. Otherwise drops states whose prefixes begin with the
   ///   scope's, replaced versions that no state has any more, and archived versions.
   ///   While an import is under way, or a copy into the store, or while something is lost, drops only states.
+  ///   Drops nothing for a version or state in a sealed pack whose sync has failed, until gc has stored that again.
   /// - Throws: `invalidArgument` for a policy without rules or with a negative number, and for the empty prefix; `held`
   ///   for a key that is held.
   /// - Durability: durable on return. An interrupted run has dropped a part; the next one continues.
@@ -266,7 +284,8 @@ extension BlobStore {
 extension Engine {
   /// Drops versions of keys in one commit, relaxed.
   ///
-  /// - Returns: those that were there and not held.
+  /// - Returns: those that were there and not held. Leaves a key to the next run if a power cut may take a version that
+  ///   stays, until gc has stored it again.
   fileprivate func drop(
     _ versions: [(key: [UInt8], versions: [StampedVersion])]
   ) throws(BlobStorageError) -> [(key: [UInt8], versions: [StampedVersion])] {
@@ -290,6 +309,13 @@ extension Engine {
             if try commit.transaction.versionRow(of: name, version.stamp) != nil { present.append(version) }
           }
           if present.isEmpty { continue }
+          let stamps = Set(versions.map(\.stamp))
+          var isLeft = false
+          for version in try commit.transaction.versions(of: name) where !stamps.contains(version.stamp) {
+            if try writer.waitsForCollection(version.row.place, commit.transaction) { isLeft = true }
+          }
+          // A power cut must not take the version that stays, and leave the drops of the others.
+          if isLeft { continue }
           try commit.drop(present.map(\.stamp), of: key)
           dropped.append((key, present))
         }

@@ -199,8 +199,10 @@ extension WriterSession {
   /// Syncs the packs of versions that stay while others of their keys are dropped. Otherwise a power cut could take the
   /// version that stays, and leave the drop of the version before it.
   ///
+  /// Passes over versions that wait for a collection: see ``waitsForCollection(_:_:)``. The caller must not count them.
+  ///
   /// - Parameter places: where the versions of a key lie that stay. The key has an index in `keys`.
-  /// - Throws: `poisoned` if the sync of such a pack has failed.
+  /// - Throws: `poisoned` if the sync of such a pack has failed that is open.
   package func secureStaying(
     of keys: [[UInt8]],
     _ places: (_ index: Int, NameRow, ReadTransaction) throws(BlobStorageError) -> [Place]
@@ -215,7 +217,7 @@ extension WriterSession {
   /// Runs a commit that drops all but the newest `count` versions of keys. Syncs the packs of those that stay first.
   ///
   /// - Parameter commit: throws `needsSync` if it is told to and one of these packs has to be synced.
-  /// - Throws: `poisoned` if the sync of such a pack has failed; nothing was changed.
+  /// - Throws: `poisoned` if the sync of such a pack has failed that is open; nothing was changed.
   func keepingNewest<T>(
     _ count: Int, of keys: [[UInt8]],
     _ commit: (_ needsSync: Bool) throws(BlobStorageError) -> T
@@ -234,6 +236,15 @@ extension WriterSession {
     return try commit(false)
   }
 
+  /// Whether a power cut may take the record at `place` until gc has stored it again, because the sync of its sealed
+  /// pack has failed. Always false in a bucket.
+  package func waitsForCollection(_ place: Place, _ view: ReadTransaction) throws(BlobStorageError) -> Bool {
+    guard backend.isDurableOnceSynced, let pack = try view.packRow(place.pack), pack.isSealed,
+      pack.isPoisoned
+    else { return false }
+    return try !canRefer(to: place, view)
+  }
+
   /// - Returns: a pack whose sync has failed.
   private func secure(
     _ keys: [[UInt8]],
@@ -244,8 +255,10 @@ extension WriterSession {
       for (index, key) in keys.enumerated() {
         guard let name = try view.nameRow(key) else { continue }
         for place in try places(index, name, view) where try !canRefer(to: place, view) {
-          // gc stores a sealed pack again whose sync has failed. Until then its versions do not count.
-          guard let pack = try view.packRow(place.pack), !pack.isSealed || !pack.isPoisoned else { continue }
+          // Until gc has stored such a version again, it does not count.
+          guard let pack = try view.packRow(place.pack), try !waitsForCollection(place, view) else {
+            continue
+          }
           names.insert(pack.name)
         }
       }
@@ -397,10 +410,7 @@ extension WriterSession.Commit {
     let isInFolder = session.backend.isDurableOnceSynced
     for version in try transaction.versions(of: name) {
       if count > 0, keptCount < count || !isInFolder, try !willStay(version.row.place) {
-        // gc stores a sealed pack again whose sync has failed.
-        if needsSync, let pack = try transaction.packRow(version.row.place.pack),
-          !pack.isSealed || !pack.isPoisoned
-        {
+        if needsSync, try !session.waitsForCollection(version.row.place, transaction) {
           throw BlobStorageError(.needsSync, "The pack of a version has to be synced first.")
         }
         continue
