@@ -28,7 +28,8 @@ struct ListingTests {
     #expect(Self.page(Self.text(["a"]), keyPrefix: "")?.entries.map(\.name) == ["a"])
     let marked = Self.page(Self.text(["p/d/\u{301}"]), prefix: "d/")?.entries.map { Array($0.name.utf8) }
     #expect(marked == [Array("d/\u{301}".utf8)])
-    #expect(Self.page(Self.text(["p/\u{301}"]))?.entries.map { Array($0.name.utf8) } == [Array("\u{301}".utf8)])
+    let bare = Self.page(Self.text(["p/\u{301}"]))?.entries.map { Array($0.name.utf8) }
+    #expect(bare == [Array("\u{301}".utf8)])
   }
 
   @Test("decodes names that the object store has encoded, and only those")
