@@ -245,7 +245,7 @@ extension WriteTransaction {
         // A rebuild by another process may have applied it.
         if pending[index].record.offset >= row.appliedByteCount {
           if pending[index].record.offset > row.appliedByteCount {
-            // A rebuild by another process could not read the bytes in between. Or another program removed the catalog,
+            // A rebuild by another process could not read these bytes. Or another program removed the catalog,
             // and this process settled what it published into the old one.
             row.isDamaged = true
             row.hasLostRecords = true

@@ -138,7 +138,7 @@ struct CatalogRowTests {
       try transaction.forEachKey(prefix: [], after: nil) { (_, _) in true }
     }
     #expect(isCircleRefused)
-    // A stamp, a length, and metadata, of which no record can have the greatest ones.
+    // No record can have the greatest stamp, length or metadata here.
     func version(_ time: Int64, _ byteCount: Int64, _ metadataByteCount: Int) -> [UInt8] {
       var length = ByteWriter()
       length.varint(UInt64(byteCount))
