@@ -43,14 +43,20 @@ struct RemoteDurabilityTests {
     #expect(place.objects.count == 0)
   }
 
-  @Test("are not unchanged files whose pack was deleted: the import says so, and the next stores them again")
-  func importLost() throws {
+  /// A machine that has imported a tree, whose packs another program has deleted from the bucket.
+  private func deletedPacks() throws -> (place: RemotePlace, folder: String) {
     let place = try RemotePlace()
     let folder = try tree(place)
     let first = try place.engine("one")
     try importTree(first, folder)
     try first.close()
     for name in place.packNames { place.objects.objects[name] = nil }
+    return (place, folder)
+  }
+
+  @Test("are not unchanged files whose pack was deleted: the import says so, and the next stores them again")
+  func importLost() throws {
+    let (place, folder) = try deletedPacks()
     let engine = try place.engine("one")
     #expect(failure { try importTree(engine, folder) }?.code == .corrupted)
     #expect(try importTree(engine, folder).unchangedFileCount == 0)
@@ -62,12 +68,7 @@ struct RemoteDurabilityTests {
 
   @Test("are not unchanged files whose pack was deleted, also if a deletion that finds nothing comes before")
   func importLostBesideDeletion() throws {
-    let place = try RemotePlace()
-    let folder = try tree(place)
-    let first = try place.engine("one")
-    try importTree(first, folder)
-    try first.close()
-    for name in place.packNames { place.objects.objects[name] = nil }
+    let (place, folder) = try deletedPacks()
     let engine = try place.engine("one")
     #expect(try importTree(engine, folder, .relaxed).unchangedFileCount == 6)
     #expect(try engine.delete(["absent"], .durable) == 0)
@@ -77,12 +78,7 @@ struct RemoteDurabilityTests {
 
   @Test("are not unchanged files whose pack was deleted, also if another import notices that first")
   func importLostBesideImport() throws {
-    let place = try RemotePlace()
-    let folder = try tree(place)
-    let first = try place.engine("one")
-    try importTree(first, folder)
-    try first.close()
-    for name in place.packNames { place.objects.objects[name] = nil }
+    let (place, folder) = try deletedPacks()
     let engine = try place.engine("one")
     let lossCount = engine.sharing.keptLossCount(of: engine.writer)
     // What an import relies on that is about to end.

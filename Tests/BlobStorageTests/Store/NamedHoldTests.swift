@@ -182,25 +182,31 @@ struct NamedHoldTests {
     try await test.close()
   }
 
+  /// Opens a store. Runs `body` once, when a put has made its hold, and begins a pack for the blob.
+  private func engine(
+    of place: StorePlace, _ body: @escaping @Sendable () throws(BlobStorageError) -> Void
+  ) throws -> Engine {
+    let isFirst = Atomic<Bool>(true)
+    var environment = Engine.Environment()
+    environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename", path.string.contains("/packs/"),
+        isFirst.exchange(false, ordering: .acquiringAndReleasing)
+      else { return }
+      try body()
+    }
+    return try place.engine(environment)
+  }
+
   @Test("stay for a put that has succeeded when another of the same bytes, which had made the hold, fails")
   func failedBeside() throws {
     let place = try StorePlace()
     let other = try place.engine()
     let data = Self.bytes(50_000)
-    let isArmed = Atomic<Bool>(true)
-    var environment = Engine.Environment()
-    // The put that fails has made its hold, and begins a pack.
-    environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
-      guard call == "rename", path.string.contains("/packs/"),
-        isArmed.exchange(false, ordering: .acquiringAndReleasing)
-      else { return }
+    let engine = try engine(of: place) { () throws(BlobStorageError) in
       _ = try other.put(.data(data), holding: "h", PutOptions())
       throw BlobStorageError(.io, "The pack cannot be begun.")
     }
-    let engine = try place.engine(environment)
     #expect(failure { _ = try engine.put(.data(data), holding: "h", PutOptions()) } != nil)
-    let isStillArmed = isArmed.load(ordering: .acquiring)
-    #expect(!isStillArmed, "no pack was begun")
     #expect(try other.holds().map(\.digest) == [BlobDigest.of(data)])
     try other.writer.rollOver()
     _ = try other.collectGarbage(Self.everything)
@@ -211,20 +217,11 @@ struct NamedHoldTests {
   func twoAtOnce() throws {
     let place = try StorePlace()
     let other = try place.engine()
-    let isArmed = Atomic<Bool>(true)
-    var environment = Engine.Environment()
-    // The first put has made its hold, and its blob is not there yet.
-    environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
-      guard call == "rename", path.string.contains("/packs/"),
-        isArmed.exchange(false, ordering: .acquiringAndReleasing)
-      else { return }
+    let engine = try engine(of: place) { () throws(BlobStorageError) in
       _ = try other.put(.data(Self.bytes(40_000, 2)), holding: "h", PutOptions())
     }
-    let engine = try place.engine(environment)
     let error = failure { _ = try engine.put(.data(Self.bytes(50_000)), holding: "h", PutOptions()) }
     #expect(error?.code == .conditionFailed)
-    let isStillArmed = isArmed.load(ordering: .acquiring)
-    #expect(!isStillArmed, "no pack was begun")
     #expect(try other.holds().map(\.digest) == [BlobDigest.of(Self.bytes(40_000, 2))])
   }
 
@@ -232,22 +229,13 @@ struct NamedHoldTests {
   func releasedMeanwhile() throws {
     let place = try StorePlace()
     let other = try place.engine()
-    let isArmed = Atomic<Bool>(true)
-    var environment = Engine.Environment()
-    // The first put has made its hold, and its blob is not there yet.
-    environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
-      guard call == "rename", path.string.contains("/packs/"),
-        isArmed.exchange(false, ordering: .acquiringAndReleasing)
-      else { return }
+    let engine = try engine(of: place) { () throws(BlobStorageError) in
       _ = try other.put(.data(Self.bytes(40_000, 2)), holding: "h", PutOptions())
       _ = try other.release("h")
     }
-    let engine = try place.engine(environment)
     let data = Self.bytes(50_000)
     let error = failure { _ = try engine.put(.data(data), holding: "h", PutOptions()) }
     #expect(error?.code == .conditionFailed)
-    let isStillArmed = isArmed.load(ordering: .acquiring)
-    #expect(!isStillArmed, "no pack was begun")
     let hold = try engine.put(.data(data), holding: "h", PutOptions())
     #expect(try other.holds() == [hold])
   }
