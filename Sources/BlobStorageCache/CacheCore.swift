@@ -481,6 +481,8 @@ extension CacheCore {
   /// Writes all notes, after reads have added many or old ones. Evicts nothing.
   package func writeNotesOfReads() {
     state.withLock { $0.isToWriteNotes = false }
+    // A process that never makes room gives back here the space of packs that others have removed.
+    do throws(BlobStorageError) { try engine.packs.forgetRemoved() } catch {}
     writeNotes(makesRoom: false)
   }
 

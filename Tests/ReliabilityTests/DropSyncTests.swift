@@ -133,8 +133,8 @@ struct DropSyncTests {
   /// Fails if the commit runs once more when its drop cannot be made durable at first.
   @Test(
     "counts what it has dropped also if the recovery of the other's pack finds no room at first",
-    arguments: [false, true])
-  func noRoom(isOfVersion: Bool) throws {
+    arguments: 0..<3)
+  func noRoom(way: Int) throws {
     let version = try one.put("l", .data(noise(3, 300)), PutOptions()).version
     try putBeside(.replaceCurrent)
     lab.disk.plan(Fault(.synchronize, errno: .ioError))
@@ -142,10 +142,10 @@ struct DropSyncTests {
     lab.disk.heal()
     #expect(throws: BlobStorageError.self) { try other.close() }
     lab.disk.plan(Fault(.list, errno: .noSpace))
-    if isOfVersion {
-      #expect(try one.delete(version: version.id, of: "l", .durable))
-    } else {
-      #expect(try one.delete(["l"], .durable) == 1)
+    switch way {
+    case 0: #expect(try one.delete(["l"], .durable) == 1)
+    case 1: #expect(try one.delete(version: version.id, of: "l", .durable))
+    default: #expect(try one.change([.delete("l")], .durable).count == 1)
     }
     lab.disk.heal()
   }

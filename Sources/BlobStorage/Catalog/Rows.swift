@@ -212,6 +212,9 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
     if let frameOffset, frameOffset < Int64(PackHeader.byteCount) {
       throw BlobStorageError(.catalogDamaged, "The catalog has a chunk whose frame lies nowhere.")
     }
+    guard plainByteCount <= BlobLimits.chunkByteCountMax,
+      storedByteCount <= BlobLimits.recordPayloadByteCountMax
+    else { throw BlobStorageError(.catalogDamaged, "The catalog has a chunk that is too long.") }
     self.base = nil
     guard word >> 53 & 1 != 0 else { return }
     guard let base = try base(place) else {

@@ -137,11 +137,14 @@ extension Engine {
       }
     }
     // A caller that only drops wants to free space, so dropping must not need space.
-    let (stored, watermark) =
-      try items.isEmpty
-      ? folder.withReserve { () throws(BlobStorageError) in try commitOnce() } : commitOnce()
-    try makeDurable(durability, watermark)
-    if !deleted.isEmpty { try makeFoundDurable(durability, hasDropped: watermark != nil) }
+    func withReserve<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+      try items.isEmpty ? folder.withReserve(body) : body()
+    }
+    let (stored, watermark) = try withReserve(commitOnce)
+    try withReserve { () throws(BlobStorageError) in
+      try makeDurable(durability, watermark)
+      if !deleted.isEmpty { try makeFoundDurable(durability, hasDropped: watermark != nil) }
+    }
     var results = stored.makeIterator()
     return changes.map { change in
       if case .put = change { results.next() } else { nil }
@@ -277,13 +280,18 @@ extension Engine {
   /// Ends a hold; false if there is none of that name.
   package func release(_ name: String) throws(BlobStorageError) -> Bool {
     try checkOpen()
+    // True also if the file was replaced and then could not be synced at first.
+    var isReleased = false
     // A caller that releases wants to free space, so releasing must not need space.
     return try folder.withReserve { () throws(BlobStorageError) in
-      try HoldFile(folder).change { (holds) in
+      let isFound = try HoldFile(folder).change { (holds) in
         let count = holds.count
         holds.removeAll { $0.name.utf8.elementsEqual(name.utf8) }
+        isReleased = isReleased || holds.count < count
         return holds.count < count
       }
+      if isReleased, !isFound { try folder.files.syncDirectory(folder.path) }
+      return isReleased
     }
   }
 

@@ -29,8 +29,6 @@ package final class Engine: Sendable {
   package let weaknesses: Weaknesses
   /// The environment that the engine was opened with.
   package let environment: Environment
-  private let packByteCountTarget: Int64
-  private let randomNumber: @Sendable () -> UInt64
   /// Run before the store closes. Each object that has one removes it in the end.
   package let closingHooks = Mutex<[ObjectIdentifier: @Sendable () -> Void]>([:])
   private let isClosed = Atomic<Bool>(false)
@@ -199,9 +197,7 @@ package final class Engine: Sendable {
       otherCopies: OtherCopies(catalog: catalog, packs: packs),
       looksUpAgain: !weaknesses.contains(.looksUpOnce), extender: sharing)
     blobs = BlobSource(catalog: catalog, backend: backend, packs: packs, chunks: chunks, work: work)
-    packByteCountTarget = environment.packByteCountTarget
-    randomNumber = environment.randomNumber
-    let writerID = randomNumber()
+    let writerID = environment.randomNumber()
     leases = LeaseFile(folder: folder.leases, writer: writerID, files: environment.files)
     writer = WriterSession(
       writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
@@ -254,7 +250,7 @@ package final class Engine: Sendable {
 
   /// Creates a session with its own packs, for work apart from puts. Must be closed where packs are published.
   package func newSession(laterThan time: UInt64? = nil) -> WriterSession {
-    let writerID = randomNumber()
+    let writerID = environment.randomNumber()
     return WriterSession(
       writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: clock,
@@ -267,7 +263,7 @@ package final class Engine: Sendable {
 
   /// Limits packs that are begun from now on to `byteCount`, if that is less than usual.
   package func limitPacks(to byteCount: Int64) {
-    writer.packByteCountTarget.store(min(byteCount, packByteCountTarget), ordering: .relaxed)
+    writer.packByteCountTarget.store(min(byteCount, environment.packByteCountTarget), ordering: .relaxed)
   }
 
   /// The prefix of the store's cache and its limits; nil if the store has no cache.

@@ -322,11 +322,15 @@ extension ChunkPlanner {
     return true
   }
 
-  /// Leases what was found, and then looks it up again. Chunks that are gone by then count as missing.
+  /// Leases all chunks and what was found as bases, and then looks the found ones up again. Chunks that are gone by then
+  /// count as missing.
+  ///
+  /// Chunks that this put appends have leases, too: another process may append the same at the same time, and views find
+  /// the copy in the younger pack. Without a lease, gc could remove that pack, and the row of the chunk with it.
   private func hold(_ drafts: inout Drafts) throws(BlobStorageError) -> LeaseFile.Hold? {
     var held: [LeaseSlot] = []
     for draft in drafts {
-      if draft.standing == .shared { held.append(.chunk(draft.digest)) }
+      held.append(.chunk(draft.digest))
       held += draft.bases.map { LeaseSlot.chunk($0.digest) }
     }
     guard !held.isEmpty else { return nil }

@@ -92,14 +92,17 @@ extension WriterSession {
         return added
       }
       let added: Int
+      var listed = 0
       switch entry {
       case .ref(let ref):
         lastVersions[ref.key] = ref.version
         added = RefRecord.recordByteCount(
           keyByteCount: ref.key.count, metadataByteCount: ref.metadata.count)
+        // The record has each digest once, with its length; the footer has one for each ref.
+        listed = BlobDigest.byteCount + 1
       case .drop(let drop): added = drop.recordByteCount
       }
-      try count(added, listed: added)
+      try count(added, listed: added + listed)
       deferred.append(entry)
       return added
     }
@@ -236,8 +239,8 @@ extension WriterSession {
     return try commit(false)
   }
 
-  /// Whether a version may still be lost, so that nothing is dropped beside it. In a folder, a power cut may take it until
-  /// gc has stored it again, because the sync of its sealed pack has failed. In a bucket, another process has not
+  /// Whether a version may still be lost, so that nothing is dropped beside it. In a folder, a power cut may take it
+  /// until gc has stored it again, because the sync of its sealed pack has failed. In a bucket, another process has not
   /// published it, and may never.
   package func isUncertain(_ place: Place, _ view: ReadTransaction) throws(BlobStorageError) -> Bool {
     guard let pack = try view.packRow(place.pack) else { return !backend.isDurableOnceSynced }

@@ -116,16 +116,18 @@ extension ObjectStore {
   package var trialFolder: String { "probe" }
 
   /// The first object that is not a leftover of a probe, and the leftovers before it. Without such an object the place
-  /// is empty.
+  /// is empty. An empty object with the name of the place itself is a folder that a console has made.
   package func firstThatCounts() throws(BlobStorageError) -> (trials: [String], first: String?) {
     var trials: [String] = []
+    var last: String?
     while true {
-      let page = try list("", after: trials.last)
-      for entry in page.entries {
+      let page = try list("", after: last)
+      for entry in page.entries where !(entry.name.isEmpty && entry.byteCount == 0) {
         guard ConditionalPutProbe.isTrial(entry.name, below: trialFolder) else { return (trials, entry.name) }
         trials.append(entry.name)
       }
-      if !page.isTruncated || page.entries.isEmpty { return (trials, nil) }
+      last = page.entries.last?.name
+      if !page.isTruncated || last == nil { return (trials, nil) }
     }
   }
 }

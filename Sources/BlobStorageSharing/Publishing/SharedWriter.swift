@@ -104,9 +104,11 @@ final class SharedWriter: PackPublisher {
     let names = try rows(packs, session).filter { !backend.isThere($0) }.map(\.name)
     guard !names.isEmpty else { return nil }
     let areThere = names.count > Self.askedCountMax ? false : try backend.areThere(names)
-    // Of lost ones, `checkKept` tells what relies on them.
-    if areThere { kept.withLock { $0.names.subtract(names) } } else { _ = try listLost() }
-    return try firstAbsent(of: Set(names), session)
+    if !areThere { _ = try listLost() }
+    let absent = try firstAbsent(of: Set(names), session)
+    // Of lost and cut ones, `checkKept` tells what relies on them.
+    if areThere, absent == nil { kept.withLock { $0.names.subtract(names) } }
+    return absent
   }
 
   /// The first of these packs that is missing or cut, after a look at all of them. The periodic work may have forgotten
@@ -155,8 +157,8 @@ final class SharedWriter: PackPublisher {
     guard let lost else { return }
     let error = BlobStorageError(
       .corrupted,
-      "Pack \(lost) was published, and its object was deleted or cut: repeat what you began, which stores it again.",
-      pack: "\(lost)")
+      "Pack \(lost) was published, and its object was deleted or cut: repeat what you began, which stores it again; "
+        + "if that fails, too, run repair --accept-loss first.", pack: "\(lost)")
     kept.withLock { kept in
       kept.lossCount += 1
       kept.loss = error

@@ -176,6 +176,22 @@ struct CacheKeepTests {
     #expect(try left(other, of: 1_100) == Array(0..<1_024))
   }
 
+  @Test("a process that only reads gives back the space of removed packs when it writes down its uses")
+  func removedPacks() throws {
+    let place = try CachePlace()
+    let (cache, other) = (try place.cache(), try place.cache())
+    #expect(try cache.put("k", [1]))
+    try cache.engine.writer.rollOver()
+    #expect(try other.data("k") == Data([1]))
+    let pack = try #require(try other.engine.catalog.packRows().first).row.name
+    try SystemFiles().remove(other.engine.folder.packs.appending(pack.fileName))
+    let isOpen = try other.engine.packs.file(pack) != nil
+    #expect(isOpen)
+    other.writeNotesOfReads()
+    let isStillOpen = try other.engine.packs.file(pack) != nil
+    #expect(!isStillOpen)
+  }
+
   /// Each half has room for one value. Short values take room, too.
   @Test(
     "memory has the values that were read last, and no more than it may",

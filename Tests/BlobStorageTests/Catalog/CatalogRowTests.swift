@@ -170,12 +170,18 @@ struct CatalogRowTests {
       }
       #expect(isKeyRefused)
     }
-    // Pack, offset, lengths and the distance to a frame before the pack's beginning.
-    let chunk = joined(zeros(4), little(100), little(1 << 24 | 1 | 90 << 49), [0])
-    let isChunkRefused = try isRefused(.chunks, digestBytes, chunk) {
-      (transaction) throws(BlobStorageError) in _ = try transaction.chunkRow(digest)
+    // The longest payload and chunk, each a byte longer, and a frame that begins before the pack does.
+    let longestChunk = Int64(BlobLimits.chunkByteCountMax) << 24 | Int64(BlobLimits.recordPayloadByteCountMax)
+    let chunkLengths: [Int64] = [
+      longestChunk, longestChunk + 1, longestChunk + (1 << 24), 1 << 24 | 1 | 90 << 49,
+    ]
+    for (index, lengths) in chunkLengths.enumerated() {
+      let chunk = joined(zeros(4), little(100), little(lengths), [0])
+      let isChunkRefused = try isRefused(.chunks, digestBytes, chunk) {
+        (transaction) throws(BlobStorageError) in _ = try transaction.chunkRow(digest)
+      }
+      #expect(isChunkRefused == (index > 0), "\(index)")
     }
-    #expect(isChunkRefused)
     for (depth, byteCount, chunkCount) in [(7, 1, 1), (1, -1, 1), (1, 1, .min)] as [(UInt8, Int64, Int64)] {
       let manifest = joined(zeros(16), [depth], little(byteCount), little(chunkCount))
       let isManifestRefused = try isRefused(.manifests, digestBytes, manifest) {

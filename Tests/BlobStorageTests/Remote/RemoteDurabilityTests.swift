@@ -77,6 +77,29 @@ struct RemoteDurabilityTests {
     try engine.close()
   }
 
+  /// Fails if a check for the chunks of a new file makes the import forget what the unchanged ones rely on.
+  @Test("are not unchanged files whose pack was cut, also if a new file shows that before the end")
+  func importCut() throws {
+    let place = try RemotePlace()
+    let folder = try tree(place)
+    let first = try place.engine("one")
+    try importTree(first, folder)
+    try first.close()
+    for name in place.packNames { place.objects.objects[name]?.removeLast(40) }
+    try Data(repeating: 7, count: 2 << 20).write(to: URL(filePath: "\(folder)/new"))
+    let engine = try place.engine("one")
+    #expect(failure { try importTree(engine, folder) }?.code == .corrupted)
+    try engine.close()
+    // As the message says.
+    let next = try place.engine("one")
+    _ = try next.repair(acceptsLosses: true)
+    try importTree(next, folder)
+    let other = try place.engine("two")
+    #expect(try count(other) == 7)
+    for entry in try other.keys("", after: nil, limit: 9) { #expect(try other.data(entry.key, nil) != nil) }
+    try next.close()
+  }
+
   @Test("are not unchanged files whose pack was deleted, also if another import notices that first")
   func importLostBesideImport() throws {
     let (place, folder) = try deletedPacks()

@@ -189,6 +189,17 @@ struct RemoteStoreTests {
     #expect(objects.names == ["store"])
   }
 
+  @Test("is made where a console has made a folder, and not where an object has the name of the place")
+  func folderMark() throws {
+    let objects = MemoryObjectStore(pageCount: 1)
+    objects.objects[""] = []
+    try Engine.create(in: objects, options: StoreOptions())
+    #expect(objects.names == ["", "store"])
+    let other = MemoryObjectStore(pageCount: 1)
+    other.objects[""] = [1]
+    #expect(failure { try Engine.create(in: other, options: StoreOptions()) }?.code == .notAStore)
+  }
+
   @Test("takes what a killed attempt to create one has left of its trials for nothing, and nothing else")
   func leftTrials() throws {
     let trials = MemoryObjectStore(pageCount: 2)

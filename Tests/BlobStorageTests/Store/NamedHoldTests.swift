@@ -184,12 +184,13 @@ struct NamedHoldTests {
 
   /// Opens a store. Runs `body` once, when a put has made its hold, and begins a pack for the blob.
   private func engine(
-    of place: StorePlace, number: UInt64 = 0, _ body: @escaping @Sendable () throws(BlobStorageError) -> Void
+    of place: StorePlace, number: UInt64? = nil,
+    _ body: @escaping @Sendable () throws(BlobStorageError) -> Void
   ) throws -> Engine {
     let isFirst = Atomic<Bool>(true)
     var environment = Engine.Environment()
     // Puts without a key lock stripes that this number chooses.
-    environment.randomNumber = { number }
+    if let number { environment.randomNumber = { number } }
     environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
       guard call == "rename", path.string.contains("/packs/"),
         isFirst.exchange(false, ordering: .acquiringAndReleasing)
@@ -243,6 +244,29 @@ struct NamedHoldTests {
     #expect(failure { _ = try second.put(.data(data), holding: "h", PutOptions()) } != nil)
     #expect(result.withLock { $0 } != nil)
     #expect(try other.holds().map(\.digest) == [BlobDigest.of(data)])
+  }
+
+  @Test("are released if the release finds no room only after it has replaced the file")
+  func releasedWithoutRoom() throws {
+    let place = try StorePlace()
+    let isFull = Atomic<Bool>(false)
+    let syncCount = Atomic<Int>(0)
+    var environment = Engine.Environment()
+    environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "syncDirectory" else { return }
+      if isFull.exchange(false, ordering: .acquiringAndReleasing) {
+        throw .systemCall("sync", path: path, errno: Errno.noSpace.rawValue)
+      }
+      syncCount.add(1, ordering: .relaxed)
+    }
+    let engine = try place.engine(environment)
+    _ = try engine.put(.data(Self.bytes(50_000)), holding: "h", PutOptions())
+    isFull.store(true, ordering: .releasing)
+    let before = syncCount.load(ordering: .relaxed)
+    #expect(try engine.release("h"))
+    #expect(syncCount.load(ordering: .relaxed) > before)
+    #expect(try engine.holds().isEmpty)
+    #expect(try !engine.release("h"))
   }
 
   @Test("go to one of two puts of different bytes that have the name at the same time, and the other fails")

@@ -73,6 +73,50 @@ struct StreamingTests {
     try await store.close()
   }
 
+  /// Both append the same chunks before they see each other's. Views find the copies in the younger pack, the other's.
+  @Test("keeps chunks that another process has appended at the same time, though gc removes that copy")
+  func sameBeside() throws {
+    var random = SplitMix64(seed: 18)
+    let parts = (0..<40).map { _ in Data(random.bytes(1 << 20)) }
+    var environment = Engine.Environment()
+    environment.worksInline = true
+    let (one, other, third) = (
+      try place.engine(environment), try place.engine(environment), try place.engine(environment)
+    )
+    let index = Mutex(0)
+    let content = BlobContent.stream {
+      let part = index.withLock { index in
+        defer { index += 1 }
+        return index
+      }
+      if part == 10 {
+        let otherIndex = Mutex(0)
+        #expect(throws: BlobStorageError.self) {
+          let content = BlobContent.stream {
+            let part = otherIndex.withLock { index in
+              defer { index += 1 }
+              return index
+            }
+            if part == 10 { throw Broken() }
+            return parts[part]
+          }
+          _ = try other.put("b", content, PutOptions())
+        }
+        #expect(throws: Never.self) { try other.close() }
+      }
+      // By now the first has published what both have appended.
+      if part == 35 {
+        #expect(throws: Never.self) {
+          _ = try third.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+        }
+      }
+      return part < parts.count ? parts[part] : nil
+    }
+    _ = try one.put("a", content, PutOptions())
+    #expect(try third.data("a", nil) == parts.reduce(Data(), +))
+    #expect(try third.verify().damaged.isEmpty)
+  }
+
   @Test("changes nothing when the source fails or the condition does not hold, and says which")
   func failures() async throws {
     var random = SplitMix64(seed: 4)
