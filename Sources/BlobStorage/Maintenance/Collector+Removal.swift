@@ -5,7 +5,7 @@ extension Collector {
   /// Packs that are removed together and share their syncs.
   private static let deadPackCountOfBatch = 64
 
-  /// Condemns the candidates, and removes those that nothing needs once the commits in progress have ended.
+  /// Condemns the candidates. Once the commits in progress have ended, copies what is live in them and removes them.
   func removeCondemned(
     _ candidates: [Candidate], _ rows: [(number: UInt32, row: PackRow)]
   ) throws(BlobStorageError) {
@@ -28,8 +28,8 @@ extension Collector {
     try engine.packs.forget { (name) throws(BlobStorageError) in try engine.catalog.packRow(name) == nil }
   }
 
-  /// Marks again, now that no writer relies on the candidates. Leaves out protected ones and those whose other copies
-  /// are damaged.
+  /// Marks again, now that no writer relies on the candidates. Leaves out those that leases protect, and those with a
+  /// live record whose copy in another pack is damaged.
   func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
     let before = try markLeases()
     try markAgain(candidates)
@@ -246,7 +246,10 @@ extension Collector {
     }
   }
 
-  /// Called inside a write transaction, during which no process rebuilds the catalog (H5).
+  /// Checks that the marks and the candidates still name places of the catalog in use. During a write transaction, no
+  /// process rebuilds the catalog (H5).
+  ///
+  /// - Throws: `busy` if the catalog was rebuilt.
   func checkGeneration() throws(BlobStorageError) {
     if engine.weaknesses.contains(.ignoresRebuilds) { return }
     guard engine.catalog.generation == generation else {
@@ -413,7 +416,7 @@ extension Collector {
 
   /// Finishes what a killed collection has begun.
   func finishLast() throws(BlobStorageError) {
-    // First of all: on a full disk the rest needs their space.
+    // Before the listing: only files that have been renamed can be removed below.
     try engine.backend.finishLeaving()
     // The pack's writer may have ended since.
     if try unsyncedPack() != nil { try engine.recoverDeadWriters() }

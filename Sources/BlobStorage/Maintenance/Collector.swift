@@ -7,12 +7,12 @@ import SystemPackage
 /// Invariants, in the order of the steps; nothing rests on elapsed time:
 /// 1. One collector runs at a time. Its lock ends with its process.
 /// 2. Only packs that were sealed before marking began can go: a commit may move a chunk's row to any other pack
-///    meanwhile, and marks name places. First the catalog *condemns* the packs to go. From then on no writer relies on
+///    meanwhile, and marks name places. First the catalog *condemns* the packs to go. No later commit relies on
 ///    their records, and no read moves a row into them. If a read has moved a row before, marking begins anew.
 /// 3. It waits until the commits in progress have ended, reads the leases, marks again, and reads the leases again. One
 ///    of these sees every commit, version or lease that relied on a condemned pack. Later commits see the pack
 ///    condemned.
-/// 4. It copies live records into new packs and syncs those packs and their names before anything goes.
+/// 4. It copies the live records of a pack into a new one, and syncs that pack and its name before the old one goes.
 /// 5. It retires a pack in the catalog only after checking again that no live row points into it. Then it syncs every
 ///    open pack, because rows may point there instead. Then it renames the file, durably. Only then it takes the
 ///    records out of the catalog and removes the file.
@@ -77,6 +77,10 @@ package final class Collector {
     report.isDryRun = options.isDryRun
   }
 
+  /// Plans and runs the collection.
+  ///
+  /// - Throws: `busy` if another collection, a commit under way or a pack whose sync failed is in the way, or if the
+  ///   catalog was rebuilt meanwhile; `noSpace` if no more packs can be copied. What was removed before stays removed.
   package func run() throws(BlobStorageError) -> GarbageCollectionReport {
     let start = Date()
     let lock = try CollectionLock(engine, waitSeconds: options.timeout.seconds, progress)
@@ -169,7 +173,8 @@ package final class Collector {
     return isReplaced
   }
 
-  /// Marks what all leases hold. Returns the leases, which name the packs of living writers that unfinished puts need.
+  /// Marks what leases and holds need. Returns the leases, which name the packs of living writers that unfinished puts
+  /// need.
   func markLeases() throws(BlobStorageError) -> Leases {
     if engine.weaknesses.contains(.ignoresLeases) { return Leases() }
     let leases = try Leases.read(
@@ -252,7 +257,7 @@ package final class Collector {
     let small = open.filter { $0.row.recordsByteCount < Self.smallPackByteCount }
     let merges = small.count > Self.smallPackCountMax
     var candidates: [Candidate] = []
-    // Oldest first: by the time a tombstone is examined, the refs that it hides are gone.
+    // Oldest first: refs then tend to go before the tombstones that hide them.
     for (number, row) in open.sorted(by: { $1.row.isYounger(than: $0.row) }) {
       try CancellationFlag.check()
       if let scope, !scope.contains(number) { continue }
@@ -352,7 +357,7 @@ package final class CollectionLock: Sendable {
 
   /// Waits at most `waitSeconds` for another collector. Meanwhile it reports the phase "waiting", without counts.
   ///
-  /// - Throws: `busy`.
+  /// - Throws: `busy`, `cancelled`.
   package init(
     _ engine: Engine, waitSeconds: Double, _ progress: ProgressHandler? = nil
   ) throws(BlobStorageError) {
@@ -387,8 +392,8 @@ package protocol PackRemoval {
   /// Turns bases that cost more than they save into garbage. Everything live is marked.
   func rebase(_ collector: Collector) throws(BlobStorageError)
 
-  /// The most stored bytes of one round of recompression. Until the round ends, no writer can share what its packs
-  /// have.
+  /// The most stored bytes of one round of recompression, unless its only pack has more. Until the round ends, no
+  /// writer can share what its packs have.
   var recompressedByteCountMax: Int64 { get }
 
   /// Adds obstacles to the report: reasons why nothing may be removed.
@@ -400,8 +405,8 @@ package protocol PackRemoval {
   ) throws(BlobStorageError)
 }
 
-/// Removes packs on the authority of this machine: a pack goes once every commit in progress has seen that it is
-/// condemned.
+/// Removes packs on the authority of this machine: a pack goes once the commits that began before it was condemned have
+/// ended.
 package struct LocalRemoval: PackRemoval {
   package init() {}
 

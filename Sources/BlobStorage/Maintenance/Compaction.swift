@@ -1,4 +1,4 @@
-/// Copies records from a pack that is to be removed into a new one.
+/// Copies records of a pack that is to leave the store into a new one.
 struct Compaction: ~Copyable {
   /// Bytes that recompression saved.
   private(set) var savedByteCount: Int64 = 0

@@ -39,7 +39,7 @@ package struct Marker {
     self.folder = folder
   }
 
-  /// Marks what all versions need, except versions for which `isLeftOut` returns true.
+  /// Marks what holds and versions need, except versions for which `isLeftOut` returns true.
   ///
   /// - Parameters:
   ///   - countsRefs: whether to count the versions and their refs; false for a second pass.
@@ -254,7 +254,7 @@ extension Marker {
     let isCounted = try blobs.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.countsVersions()
     }
-    // The catalog was rebuilt, and the cache has not turned counting on again.
+    // The store is no cache, or the cache has not turned counting on again since a rebuild.
     guard isCounted else {
       try markVersions(countsRefs: false)
       return false

@@ -1,4 +1,4 @@
-/// Which chunks and manifests are live: one bit per record, and the live bytes of each pack.
+/// Which chunks and manifests are live: one or two bits for each record, and the live bytes of each pack.
 package struct Marks: Sendable {
   struct PackMarks: Sendable {
     fileprivate var live = Bits()
@@ -15,7 +15,7 @@ package struct Marks: Sendable {
   private var recent = [(number: UInt32, index: Int)](repeating: (0, -1), count: recentCount)
   private static let recentCount = 1_024
 
-  /// Chunks that are live only as bases.
+  /// How many chunks are live only as bases.
   private(set) var baseCount = 0
 
   /// Marks the record at a place. Returns false if it was marked before.

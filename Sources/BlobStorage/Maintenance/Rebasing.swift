@@ -2,7 +2,7 @@
 ///
 /// After `keep` has dropped a long history, many bases would stay: chunks of the first version that the current
 /// version's chunks are encoded against. Rebasing only adds chunks. What they replace is garbage for the collection
-/// that follows, so a crash in between loses nothing.
+/// that follows, so a crash before that loses nothing.
 struct Rebasing {
   private struct Group {
     let base: ChunkRow

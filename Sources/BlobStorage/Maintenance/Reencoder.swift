@@ -16,7 +16,7 @@ struct Reencoder: Sendable {
     fileprivate(set) var byteCount = 0
   }
 
-  /// Chunks that are ordered together: about as many as a ref can name by place.
+  /// Chunks that are ordered together: half as many as a ref can name by place.
   static let windowCount = 32_768
   /// Longer chunks keep their base. Parts of long blobs, 64 KiB on average, are seldom shorter.
   private static let joinedByteCountMax = 32 << 10

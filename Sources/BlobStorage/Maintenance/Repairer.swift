@@ -4,7 +4,7 @@ import Logging
 /// Repairs a store: saves the whole records of damaged packs, sets those packs aside, and rebuilds the catalog. The
 /// next put of lost bytes then stores them again.
 ///
-/// Removes nothing: a damaged pack moves to the folder `set-aside` as a whole. Where packs are published it stays in
+/// Removes no pack: a damaged one moves to the folder `set-aside` as a whole. Where packs are published it stays in
 /// place, and this machine no longer relies on its damaged records. Once the loss is accepted, gc removes the pack.
 struct Repairer {
   let engine: Engine
@@ -17,6 +17,10 @@ struct Repairer {
     self.progress = progress ?? { _ in }
   }
 
+  /// Repairs the store.
+  ///
+  /// - Parameter acceptsLosses: whether to drop the versions that cannot be read, and to report no loss from then on.
+  /// - Throws: `busy` if another process collects garbage or repairs for too long, or still writes to a damaged pack.
   func run(acceptsLosses: Bool = false) throws(BlobStorageError) -> RepairReport {
     let start = Date()
     try engine.checkOpen()
@@ -439,7 +443,7 @@ extension Repairer {
   /// Drops versions that cannot be read, so that their keys answer with the newest version that can be.
   ///
   /// Other processes write meanwhile, and may have put the missing bytes again. So each version is examined again, and
-  /// the commit that drops it checks that it still lacks the same. No other process can write during that commit.
+  /// the commit that drops it checks that it still lacks the same. No other process changes a key during that commit.
   ///
   /// - Parameter lost: chunks that are in the store and damaged.
   /// - Returns: the versions that were dropped, and those that stay because other processes kept changing them.
@@ -507,8 +511,8 @@ extension Repairer {
     return lacks
   }
 
-  /// Whether a blob still lacks something of what it lacked. Called inside a write transaction, during which no process
-  /// rebuilds the catalog.
+  /// Whether a blob still lacks something that it lacked. False if its records lie elsewhere since, for example after a
+  /// rebuild.
   private func isStillThere(
     _ lack: Lack, _ blob: BlobDigest, _ lost: Set<BlobDigest>, _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> Bool {
