@@ -52,7 +52,7 @@ package struct CensusFile: CensusLog {
     return isNamed
   }
 
-  /// Allocates space for the next lines, so that gc can remove packs from a full disk: each removal appends a line.
+  /// Allocates space for the next lines, so that gc can remove packs from a full disk: a removal appends lines first.
   ///
   /// - Returns: whether the file still had its name.
   @discardableResult
@@ -68,7 +68,7 @@ package struct CensusFile: CensusLog {
     return true
   }
 
-  /// More than the lines that one collection appends.
+  /// Room for the lines of 39 removed packs, 105 bytes each.
   private static let reservedByteCount: Int64 = 4 << 10
 
   package func replace(by census: Census) throws(BlobStorageError) {
