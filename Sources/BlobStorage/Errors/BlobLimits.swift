@@ -1,4 +1,4 @@
-/// All maxima in one place. Readers check a length from disk against its maximum before they use it.
+/// The maxima of records, packs and commits. Readers check a length from disk against its maximum before they use it.
 public enum BlobLimits {
   /// Bytes of a key in UTF-8.
   public static let maximumKeyByteCount = 4_096
@@ -40,7 +40,7 @@ public enum BlobLimits {
   /// Bytes that the refs and drops of one commit take in memory, about. A ref with a key of one byte takes nearly six
   /// times as many as it counts for in ``commitListedByteCountMax``.
   package static let commitMemoryByteCountMax = 1 << 30
-  /// Bytes of a footer, before and after encoding.
+  /// Bytes of all blocks of a footer as they are stored, with their headers.
   package static let footerByteCountMax = 256 << 20
   /// Records in one pack. Each entry of a commit record and each member of a frame counts as one.
   package static let packRecordCountMax = 1 << 23
