@@ -1,8 +1,8 @@
 import Dispatch
 import SystemPackage
 
-/// The file of a pack. A part that the medium cannot read is damage: the store goes on without it, as without bytes that
-/// do not match their checksum.
+/// The file of a pack. A part that the medium cannot read is damage: the store goes on without it, as without bytes
+/// that do not match their checksum.
 package final class PackFile: File {
   private let file: any File
 
