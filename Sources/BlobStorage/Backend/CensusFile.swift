@@ -3,8 +3,8 @@ import SystemPackage
 /// The file `census` of a store.
 ///
 /// Any process appends lines, each with one write. Only the holder of the collection lock replaces the file or appends
-/// `removed`, `set-aside`, `unreadable` and `accepted`. A line appended during a replacement is appended to the new file
-/// as well: by its process if that finds that the old file has lost its name, else by the one that replaced it.
+/// `removed`, `set-aside`, `unreadable` and `accepted`. A line that is appended to the old file during a replacement
+/// reaches the new one: its process appends it again if the old file has lost its name, else the replacing process does.
 package struct CensusFile: CensusLog {
   private let path: FilePath
   private let files: any FileSystem
