@@ -4,7 +4,6 @@ package struct ByteFiller: ByteSink {
 
   init(_ memory: UnsafeMutableRawBufferPointer) { rest = memory }
 
-  /// The bytes still to fill.
   var remainingByteCount: Int { rest.count }
 
   // Without inlining, a row takes 7 % more instructions.

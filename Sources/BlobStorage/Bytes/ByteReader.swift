@@ -3,22 +3,17 @@
 /// A read past its end throws `corrupted`. The buffer must outlive the reader; both stay inside one `withUnsafeBytes`.
 package struct ByteReader {
   private let all: UnsafeRawBufferPointer
-  /// The number of bytes read.
   private var offset = 0
 
-  /// Reads from the start of `bytes`.
   package init(_ bytes: UnsafeRawBufferPointer) { all = bytes }
 
-  /// The number of unread bytes.
   package var remainingByteCount: Int { all.count - offset }
 
-  /// Reads the next `count` bytes.
   package mutating func bytes(_ count: Int) throws(BlobStorageError) -> UnsafeRawBufferPointer {
     let start = try skip(count)
     return UnsafeRawBufferPointer(rebasing: all[start..<start + count])
   }
 
-  /// Reads the next integer.
   package mutating func integer<T: FixedWidthInteger>(_ type: T.Type = T.self) throws(BlobStorageError) -> T {
     T(littleEndian: all.loadUnaligned(fromByteOffset: try skip(MemoryLayout<T>.size), as: T.self))
   }

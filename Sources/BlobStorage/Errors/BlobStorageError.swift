@@ -74,13 +74,13 @@ extension BlobStorageError.Code {
   public static let corrupted = Self("corrupted")
   /// There is no store at the path.
   public static let noStore = Self("noStore")
-  /// The path holds something that is not a store.
+  /// The path holds something that is not a store, or lies inside a store.
   public static let notAStore = Self("notAStore")
   /// The path already holds a store.
   public static let storeExists = Self("storeExists")
   /// Another build wrote the store, pack or record, and this one cannot read it.
   public static let unsupportedFormat = Self("unsupportedFormat")
-  /// An argument is outside its range; nothing was changed.
+  /// An argument is invalid, or this store does not support the call; nothing was changed.
   public static let invalidArgument = Self("invalidArgument")
   /// The call would exceed a maximum, such as those of ``BlobLimits``; nothing was changed.
   public static let limitExceeded = Self("limitExceeded")
@@ -88,9 +88,9 @@ extension BlobStorageError.Code {
   public static let noSpace = Self("noSpace")
   /// The system denies access.
   public static let permissionDenied = Self("permissionDenied")
-  /// The medium cannot be written.
+  /// The medium cannot be written, or the store was opened for reading only.
   public static let readOnly = Self("readOnly")
-  /// A system call failed for a reason without its own code.
+  /// A system call, a codec or a request to the object store failed for a reason without its own code.
   public static let io = Self("io")
   /// A sync failed: this writer's data may not be on the medium. Open the store again to continue. If it was another
   /// process's sync, which a change relies on, close the store there and try again.

@@ -4,7 +4,6 @@
 /// manifest of the same commit has its place instead of its digest. A record of several entries compresses them
 /// together if that saves enough.
 package enum CommitRecord {
-  /// A ref or a drop.
   package enum Entry: Sendable {
     case ref(RefRecord)
     case drop(DropRecord)

@@ -14,7 +14,7 @@ package struct PackScanner {
     package var header: PackHeader
     /// Whether the pack has a trailer, and its footer is valid or was not read.
     package var isSealed: Bool
-    /// Where the last whole record ends.
+    /// Where the last record that counts ends.
     package var endOffset: Int64
     package var recordCount: Int
     /// Damaged places: the header, and ranges between whole records that hold none.
