@@ -119,9 +119,9 @@ package struct PackScanner {
   /// Calls `body` with every record in the pack's order.
   ///
   /// - Parameter verifiesPayloads: whether to read every record and check its payload, even if the footer would do.
-  /// - Throws: `corrupted` only if the header is another pack's, if the file is too short or too long for a pack, or if
-  ///   the header is damaged and the store unknown. Other damage becomes a gap. `unsupportedFormat` if a later build
-  ///   wrote the pack or a record that must not be skipped.
+  /// - Throws: `corrupted` only for another pack's header, for a file too short or too long for a pack, and for a
+  ///   damaged header of an unknown store. Other damage becomes a gap. `unsupportedFormat` if a later build wrote the
+  ///   pack or a record that must not be skipped.
   package func scan(
     verifiesPayloads: Bool = false, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Outcome {
