@@ -4,7 +4,7 @@ import SystemPackage
 ///
 /// Any process appends lines, each with one write. Only the holder of the collection lock replaces the file or appends
 /// `removed`, `set-aside`, `unreadable` and `accepted`. A line that is appended to the old file during a replacement
-/// reaches the new one: its process appends it again if the old file has lost its name, else the replacing process does.
+/// reaches the new one: its process appends it again if the old file has lost its name, else the replacing one does.
 package struct CensusFile: CensusLog {
   private let path: FilePath
   private let files: any FileSystem
