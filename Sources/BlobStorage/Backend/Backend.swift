@@ -73,8 +73,8 @@ package protocol Backend: Sendable {
   /// living writer, or a process that recovers it.
   func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)?
 
-  /// Removes packs from the store, durably on return: no catalog is built from them any more. Their files stay. A
-  /// second call does the same again.
+  /// Removes packs from the store, durably on return: no later catalog is built from them. Their files stay. A second
+  /// call does the same again.
   func retirePacks(_ names: [PackName]) throws(BlobStorageError)
 
   /// Retires or moves the files of packs that have left the store by the census. A crash may have come before that, or
@@ -90,7 +90,7 @@ package protocol Backend: Sendable {
   /// Renames this store's packs whose files have wrong names, unless they have left the store. Continues an interrupted
   /// call.
   ///
-  /// - Returns: the renamed packs, and the names that no file has any more.
+  /// - Returns: the renamed packs, and the wrong names that have no file after that.
   func restoreNames(
     of store: StoreHeader
   ) throws(BlobStorageError) -> (found: Set<PackName>, left: Set<PackName>)

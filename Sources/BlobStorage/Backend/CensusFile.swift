@@ -3,8 +3,8 @@ import SystemPackage
 /// The file `census` of a store.
 ///
 /// Any process appends lines, each with one write. Only the holder of the collection lock replaces the file or appends
-/// `removed`, `set-aside`, `unreadable` and `accepted`. A line appended during a replacement is appended to the new file
-/// as well: by its process if that finds that the old file has lost its name, else by the one that replaced it.
+/// `removed`, `set-aside`, `unreadable` and `accepted`. A line that is appended to the old file during a replacement
+/// reaches the new one: its process appends it again if the old file has lost its name, else the replacing one does.
 package struct CensusFile: CensusLog {
   private let path: FilePath
   private let files: any FileSystem
@@ -52,7 +52,7 @@ package struct CensusFile: CensusLog {
     return isNamed
   }
 
-  /// Allocates space for the next lines, so that gc can remove packs from a full disk: each removal appends a line.
+  /// Allocates space for the next lines, so that gc can remove packs from a full disk: a removal appends lines first.
   ///
   /// - Returns: whether the file still had its name.
   @discardableResult
@@ -68,7 +68,7 @@ package struct CensusFile: CensusLog {
     return true
   }
 
-  /// More than the lines that one collection appends.
+  /// Room for the lines of 39 removed packs, 105 bytes each.
   private static let reservedByteCount: Int64 = 4 << 10
 
   package func replace(by census: Census) throws(BlobStorageError) {

@@ -1,6 +1,5 @@
 /// Stores a store's census.
 package protocol CensusLog: Sendable {
-  /// Reads the census.
   func read() throws(BlobStorageError) -> Census
 
   /// Appends lines.

@@ -1,8 +1,8 @@
 import Dispatch
 import SystemPackage
 
-/// The file of a pack. What the medium cannot read of it is damage: the store goes on without that part, as it does
-/// without bytes that do not match their checksum.
+/// The file of a pack. A part that the medium cannot read is damage: the store goes on without it, as without bytes
+/// that do not match their checksum.
 package final class PackFile: File {
   private let file: any File
 
@@ -39,7 +39,7 @@ package final class PackFile: File {
     file.readIfCached(into: buffer, at: offset)
   }
 
-  // MARK: What is handed on: all that a pack needs
+  // MARK: Forwarded calls: all that a pack needs
 
   package func write(_ bytes: UnsafeRawBufferPointer, at offset: Int64) throws(BlobStorageError) {
     try file.write(bytes, at: offset)

@@ -34,7 +34,8 @@ package struct StoreFolder: Sendable {
 
   /// Creates an empty store. Of two concurrent calls, one succeeds.
   ///
-  /// - Throws: `storeExists`, or `notAStore` if the path holds anything else; nothing was changed.
+  /// - Throws: `storeExists`, `corrupted` if the path holds packs without a store header, or `notAStore` if it holds
+  ///   anything else; nothing was changed.
   package func create(_ newHeader: StoreHeader) throws(BlobStorageError) {
     try makeParents()
     let lock = try files.open(path.entry(".init.lock"), .openOrCreate)

@@ -1,24 +1,19 @@
-/// Reads little-endian integers and bytes from the front of a borrowed buffer, never past its end.
+/// Reads little-endian integers and bytes from the front of a borrowed buffer.
 ///
-/// The buffer must outlive the reader; both stay inside one `withUnsafeBytes`.
+/// A read past its end throws `corrupted`. The buffer must outlive the reader; both stay inside one `withUnsafeBytes`.
 package struct ByteReader {
   private let all: UnsafeRawBufferPointer
-  /// The number of bytes read.
   private var offset = 0
 
-  /// Reads from the start of `bytes`.
   package init(_ bytes: UnsafeRawBufferPointer) { all = bytes }
 
-  /// The number of unread bytes.
   package var remainingByteCount: Int { all.count - offset }
 
-  /// Reads the next `count` bytes.
   package mutating func bytes(_ count: Int) throws(BlobStorageError) -> UnsafeRawBufferPointer {
     let start = try skip(count)
     return UnsafeRawBufferPointer(rebasing: all[start..<start + count])
   }
 
-  /// Reads the next integer.
   package mutating func integer<T: FixedWidthInteger>(_ type: T.Type = T.self) throws(BlobStorageError) -> T {
     T(littleEndian: all.loadUnaligned(fromByteOffset: try skip(MemoryLayout<T>.size), as: T.self))
   }
@@ -37,14 +32,18 @@ package struct ByteReader {
       .corrupted, "The data ends early: \(count) more bytes were expected, but \(remainingByteCount) remain.")
   }
 
-  /// Reads `count` reserved bytes, which must be zero.
+  /// Reads `count` reserved bytes.
+  ///
+  /// - Throws: `unsupportedFormat` unless they are zero.
   package mutating func reserved(_ count: Int) throws(BlobStorageError) {
     guard try bytes(count).allSatisfy({ $0 == 0 }) else {
       throw BlobStorageError(.unsupportedFormat, "Reserved bytes are not zero: a later build wrote this.")
     }
   }
 
-  /// Ends reading: no byte may be left.
+  /// Ends reading.
+  ///
+  /// - Throws: `corrupted` if a byte is left.
   package func finish() throws(BlobStorageError) {
     guard remainingByteCount == 0 else {
       throw BlobStorageError(.corrupted, "The data has \(remainingByteCount) bytes too many.")

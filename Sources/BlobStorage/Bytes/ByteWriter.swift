@@ -1,9 +1,7 @@
 /// Appends to an array.
 package struct ByteWriter: ByteSink {
-  /// The bytes written so far.
   package private(set) var bytes: [UInt8] = []
 
-  /// An empty writer with room for `capacity` bytes.
   package init(capacity: Int = 128) { bytes.reserveCapacity(capacity) }
 
   package mutating func raw(_ more: UnsafeRawBufferPointer) { bytes.append(contentsOf: more) }

@@ -22,7 +22,6 @@ struct GrowingBuffer: ~Copyable {
     return added
   }
 
-  /// Removes the last bytes.
   mutating func removeLast(_ byteCount: Int) { count -= byteCount }
 
   /// Removes all bytes. Keeps the memory unless it is larger than `byteCountMax`.

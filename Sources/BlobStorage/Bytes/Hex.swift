@@ -36,7 +36,7 @@ package enum Hex {
     integer(type, text.utf8)
   }
 
-  /// Parses an integer from the bytes of a text.
+  /// Parses an integer with exactly all its digits from the bytes of a text; nil for any other text.
   package static func integer<T: FixedWidthInteger & UnsignedInteger>(
     _ type: T.Type, _ digits: some Collection<UInt8>
   ) -> T? {

@@ -20,7 +20,6 @@ package enum Varint {
 }
 
 extension ByteSink {
-  /// Writes a number.
   package mutating func varint(_ value: UInt64) {
     var rest = value
     while rest >= 0x80 {
@@ -35,7 +34,7 @@ extension ByteSink {
 }
 
 extension ByteReader {
-  /// Reads a number.
+  /// - Throws: `corrupted` for any encoding but the shortest.
   package mutating func varint() throws(BlobStorageError) -> UInt64 {
     var value: UInt64 = 0
     for shift in stride(from: UInt64(0), to: 70, by: 7) {
@@ -48,7 +47,7 @@ extension ByteReader {
     throw BlobStorageError(.corrupted, "A number is not in its shortest encoding.")
   }
 
-  /// Reads a length or a count of at most `max`.
+  /// Reads a length or a count. Throws `corrupted` if it exceeds `max`.
   package mutating func varint(atMost max: Int) throws(BlobStorageError) -> Int {
     let value = try varint()
     guard value <= UInt64(max) else {

@@ -18,7 +18,8 @@ package final class ChunkDecoder {
   ///   - stored: At most ``BlobLimits/recordPayloadByteCountMax`` bytes.
   ///   - base: The plain bytes of the base that the chunk was encoded against.
   ///   - plain: Exactly as long as the chunk. After an error its content is undefined.
-  /// - Throws: `corrupted` unless all of `stored` is an encoding of `plain.count` bytes.
+  /// - Throws: `corrupted` unless all of `stored` is an encoding of `plain.count` bytes, `io` if a codec cannot
+  ///   allocate memory.
   package func decode(
     _ stored: RawSpan, by kind: CodecKind, base: [UInt8]? = nil,
     into plain: UnsafeMutableRawBufferPointer
@@ -44,7 +45,8 @@ package final class ChunkDecoder {
   ///
   /// Allocates a window of at most ``BlobLimits/frameByteCountMax`` bytes for any `stored`.
   ///
-  /// - Throws: `corrupted` if `stored` is no zstd encoding, or ends before `plain` is full.
+  /// - Throws: `corrupted` if `stored` is no zstd encoding, needs a longer window, or ends before `plain` is full; `io`
+  ///   if zstd cannot allocate memory.
   package func decodeBeginning(
     _ stored: RawSpan, into plain: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {

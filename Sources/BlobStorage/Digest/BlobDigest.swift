@@ -89,7 +89,6 @@ extension BlobDigest {
     bytes.withUnsafeBytes { of($0.bytes, by: algorithm) }
   }
 
-  /// The digest of these bytes.
   package static func of(_ bytes: RawSpan, by algorithm: Algorithm) -> BlobDigest {
     switch algorithm {
     case .blake3:

@@ -9,7 +9,6 @@ package struct DigestStream {
   private var blake3: Blake3State?
   private var sha256: SHA256State?
 
-  /// A stream without bytes.
   package init(_ algorithm: BlobDigest.Algorithm) {
     switch algorithm {
     case .blake3: blake3 = Blake3State()
@@ -17,7 +16,6 @@ package struct DigestStream {
     }
   }
 
-  /// Appends bytes.
   package mutating func update(_ bytes: RawSpan) {
     if blake3 != nil {
       if !isKnownUniquelyReferenced(&blake3) { blake3 = blake3?.copy() }

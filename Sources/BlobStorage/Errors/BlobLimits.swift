@@ -1,4 +1,4 @@
-/// All maxima in one place. Readers check a length from disk against its maximum before they use it.
+/// The maxima of records, packs and commits. Readers check a length from disk against its maximum before they use it.
 public enum BlobLimits {
   /// Bytes of a key in UTF-8.
   public static let maximumKeyByteCount = 4_096
@@ -34,17 +34,19 @@ public enum BlobLimits {
   package static let packByteCountTarget: Int64 = 64 << 20
   /// Bytes that one commit may add: all of it goes into one pack.
   package static let commitByteCountMax = 256 << 20
-  /// Bytes of a commit's records that its pack's footer repeats. One footer must hold them, those of earlier records,
-  /// and those of chunks that other threads append meanwhile.
+  /// Bytes of a commit's records that its pack's footer repeats, about: a ref that names its blob by digest takes 33
+  /// more than it counts for. One footer must hold them, those of earlier records, and those of chunks that other
+  /// threads append meanwhile.
   package static let commitListedByteCountMax = 160 << 20
   /// Bytes that the refs and drops of one commit take in memory, about. A ref with a key of one byte takes nearly six
   /// times as many as it counts for in ``commitListedByteCountMax``.
   package static let commitMemoryByteCountMax = 1 << 30
-  /// Bytes of a footer, before and after encoding.
+  /// Bytes of all blocks of a footer as they are stored, with their headers.
   package static let footerByteCountMax = 256 << 20
   /// Records in one pack. Each entry of a commit record and each member of a frame counts as one.
   package static let packRecordCountMax = 1 << 23
-  /// Records of one pack before its writer begins a new one. A commit that follows can have as many again.
+  /// Records of one pack before its writer begins a new one. That leaves room for as many of one more commit, whose
+  /// number only its bytes limit.
   package static let packRecordCountTarget = 1 << 22
   /// Bytes of a line of the census: the file `store` in hexadecimal, and some words.
   package static let censusLineByteCountMax = 256

@@ -74,23 +74,23 @@ extension BlobStorageError.Code {
   public static let corrupted = Self("corrupted")
   /// There is no store at the path.
   public static let noStore = Self("noStore")
-  /// The path holds something that is not a store.
+  /// The path holds something that is not a store, or lies inside a store.
   public static let notAStore = Self("notAStore")
   /// The path already holds a store.
   public static let storeExists = Self("storeExists")
   /// Another build wrote the store, pack or record, and this one cannot read it.
   public static let unsupportedFormat = Self("unsupportedFormat")
-  /// An argument is outside its range; nothing was changed.
+  /// An argument is invalid, or this store does not support the call; nothing was changed.
   public static let invalidArgument = Self("invalidArgument")
-  /// The call would exceed a maximum of ``BlobLimits``; nothing was changed.
+  /// The call would exceed a maximum, such as those of ``BlobLimits``; nothing was changed.
   public static let limitExceeded = Self("limitExceeded")
   /// The medium is full; no partial change is visible.
   public static let noSpace = Self("noSpace")
   /// The system denies access.
   public static let permissionDenied = Self("permissionDenied")
-  /// The medium cannot be written.
+  /// The medium cannot be written, or the store was opened for reading only.
   public static let readOnly = Self("readOnly")
-  /// A system call failed for a reason without its own code.
+  /// A system call, a codec or a request to the object store failed for a reason without its own code.
   public static let io = Self("io")
   /// A sync failed: this writer's data may not be on the medium. Open the store again to continue. If it was another
   /// process's sync, which a change relies on, close the store there and try again.
@@ -110,7 +110,7 @@ extension BlobStorageError.Code {
   public static let keysCollide = Self("keysCollide")
   /// A mirror would drop a large part of its target; nothing was changed.
   public static let wouldDropMany = Self("wouldDropMany")
-  /// The caller's own source or converter failed.
+  /// The caller's own source, sink or converter failed, or a file or program that the call reads.
   public static let sourceFailed = Self("sourceFailed")
 }
 
@@ -122,9 +122,9 @@ extension BlobStorageError.Code {
   static let needsCatalog = Self("needsCatalog")
   /// A plan without lookups does not suffice.
   static let needsLookup = Self("needsLookup")
-  /// The pack of a version that is replaced and kept has to be synced first.
+  /// The pack of a version that is replaced and kept must be synced first.
   static let needsSync = Self("needsSync")
-  /// A transaction did not fit into the catalog's map, which is larger now: it has to be run again.
+  /// A transaction did not fit into the catalog's map. The map has grown: run the transaction again.
   static let mapFull = Self("mapFull")
   /// The catalog is not usable; it is rebuilt from the packs.
   package static let catalogDamaged = Self("catalogDamaged")

@@ -77,7 +77,7 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let copiesDeadMembers = Weaknesses(rawValue: 1 << 32)
   /// Recompression replaces chunks even if they then have more bytes.
   package static let recompressesToMore = Weaknesses(rawValue: 1 << 33)
-  /// A commit is published in the live table even if views would have to fetch its rows.
+  /// A commit is published in the live table even if views would need to fetch its rows.
   package static let publishesOverOuterRows = Weaknesses(rawValue: 1 << 34)
   /// A fence follows the last listed pack, and ignores removed packs.
   package static let fencesByListing = Weaknesses(rawValue: 1 << 21)

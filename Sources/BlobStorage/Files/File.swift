@@ -50,8 +50,8 @@ package protocol File: AnyObject, Sendable {
   /// Takes the file's lock; false if another holder has it and `wait` is false.
   ///
   /// The lock belongs to this object: a second `File` on the same path, in any process, competes with it. Locking again
-  /// changes the kind, but not atomically: another holder may come in between. ``unlock()``, ``close()`` or the end of
-  /// the process releases it.
+  /// changes the kind, but not atomically: another holder may take it meanwhile. ``unlock()``, ``close()`` or the end
+  /// of the process releases it.
   func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool
 
   /// Takes the file's lock, and waits for at most `seconds`.
@@ -78,8 +78,8 @@ package protocol File: AnyObject, Sendable {
 
   /// Reads through a DispatchIO channel, for reads that probably wait for the medium.
   ///
-  /// - Parameter completion: Called exactly once on `queue`, never before this call has returned unless the queue is
-  ///   concurrent. Fewer bytes than requested mean the end of the file.
+  /// - Parameter completion: Called exactly once on `queue`, possibly before this call returns. Fewer bytes than
+  ///   requested mean the end of the file.
   func readThroughDispatch(
     offset: Int64, byteCount: Int, queue: DispatchQueue,
     completion: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void)

@@ -15,7 +15,7 @@ package struct MediumIdentity: Sendable, Hashable {
   /// One text for both; empty if the boot is unknown.
   package var text: String { boot.isEmpty ? "" : "\(boot)/\(mount)" }
 
-  /// The boot in which a file was written, and the mounts of one file system through which.
+  /// The boot in which a file was written, and the mounts of its file system through which it was written.
   package struct Mark: Sendable, Hashable {
     package var boot: String
     package var mounts: [String]

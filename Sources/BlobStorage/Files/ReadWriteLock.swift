@@ -11,9 +11,9 @@ import Synchronization
 /// A lock with many shared holders or one exclusive one. For short sections on any thread; it does not track its
 /// holders.
 ///
-/// A shared holder may take it again, so the system's lock has to prefer shared holders. Constant ones would keep an
-/// exclusive one waiting. So it now and then asks new shared holders to pause, never for long: the holder that it waits
-/// for may be that same thread, or may wait for it.
+/// A shared holder may take it again, so the system's lock must prefer shared holders. A steady stream of them would
+/// keep an exclusive one waiting. So that one now and then asks new shared holders to pause, never for long: the holder
+/// that it waits for may be the pausing thread, or may wait for it.
 package final class ReadWriteLock: @unchecked Sendable {
   // Unchecked: only the system's own calls use the lock.
   private let raw: UnsafeMutablePointer<pthread_rwlock_t>

@@ -13,7 +13,6 @@ package final class SystemFile: File {
   private let channel = IOLock<DispatchIO?>(nil)
   private static let writeback = DispatchQueue(label: "blobstorage.writeback", qos: .utility)
 
-  /// Takes ownership of the descriptor.
   init(owning descriptor: Int32, path: FilePath) {
     self.gate = DescriptorGate(owning: descriptor)
     self.path = path

@@ -5,9 +5,7 @@ package struct WallClock: Sendable {
   /// Milliseconds since 1970 in UTC. It may jump, also backwards.
   package var now: @Sendable () -> UInt64
 
-  /// A clock that returns `now`.
   package init(now: @escaping @Sendable () -> UInt64) { self.now = now }
 
-  /// The system's clock.
   package static let system = WallClock(now: { bs_milliseconds_since_1970() })
 }

@@ -9,8 +9,8 @@ package struct Census: Hashable, Sendable {
     case store([UInt8])
     /// The pack's name is on the medium.
     case begun(PackName)
-    /// The pack is sealed, and its records end at `recordsEnd`. Or its writer was killed, and its durable records ended
-    /// there.
+    /// The pack is sealed, and its records end at `recordsEnd`. Or its writer was killed, and its published records or
+    /// durable changes ended there.
     case sealed(PackName, recordsEnd: Int64)
     /// gc removes these packs. Their live records are in other packs.
     case removed(ClosedRange<UInt32>, writer: UInt64)
@@ -24,7 +24,7 @@ package struct Census: Hashable, Sendable {
 
   /// A pack that belongs to the store.
   package struct Pack: Hashable, Sendable {
-    /// The end of its records; nil until it is sealed.
+    /// Where its records must end at the earliest; nil until a `sealed` line says so.
     package var recordsEnd: Int64?
   }
 

@@ -1,9 +1,9 @@
 /// A commit record: the refs and drops of a commit, in order. Format.md, "Commit".
 ///
 /// Entries are delta-encoded: keys share a prefix with the key before, and times are differences. A ref to a chunk or
-/// manifest of the same commit has its place instead of its digest. A long record compresses its entries together.
+/// manifest of the same commit has its place instead of its digest. A record of several entries compresses them
+/// together if that saves enough.
 package enum CommitRecord {
-  /// A ref or a drop.
   package enum Entry: Sendable {
     case ref(RefRecord)
     case drop(DropRecord)

@@ -21,7 +21,6 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
     fileprivate var lengthField: UInt64 { UInt64(plainByteCount) << 1 | (features == nil ? 0 : 1) }
   }
 
-  /// The fewest members of a frame.
   package static let memberCountMin = 2
   /// The most members that fit into a meta.
   package static let memberCountMax = (BlobLimits.recordMetaByteCountMax - 3) / (BlobDigest.byteCount + 1)
@@ -36,14 +35,12 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
     self.members = members
   }
 
-  /// The plain bytes of all members.
   package var plainByteCount: Int { members.reduce(0) { $0 + $1.plainByteCount } }
 
   package var metaByteCount: Int {
     1 + Varint.byteCount(UInt64(members.count)) + members.reduce(0) { $0 + $1.metaByteCount }
   }
 
-  /// The header of the frame's record.
   package func header(payloadByteCount: Int) -> RecordHeader {
     RecordHeader(type: .frame, metaByteCount: metaByteCount, payloadByteCount: payloadByteCount)
   }

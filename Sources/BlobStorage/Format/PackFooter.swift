@@ -58,10 +58,10 @@ package enum PackFooter {
   }
 
   /// The header of a block of the footer. Each block lists some records and is encoded on its own. So a footer is read
-  /// in bounded memory, and a damaged block affects no other.
+  /// in bounded memory, and damage behind a block's header affects no other block.
   package struct BlockHeader: Hashable, Sendable {
     package static let byteCount = 32
-    /// The plain bytes at which a writer ends a block.
+    /// The bytes of fields, or of digests, at which a writer ends a block.
     package static let plainByteCountTarget = 1 << 20
 
     package var codecNumber: UInt8

@@ -6,7 +6,8 @@ package struct PackHeader: Hashable, Sendable {
   package var name: PackName
   package var storeID: [UInt8]
   package var digestAlgorithm: BlobDigest.Algorithm
-  /// When the writer began the pack. If two packs have the same chunk, the copy in the younger pack counts.
+  /// When the writer began the pack. Of two copies of a chunk, the one in the younger pack counts, unless only one of
+  /// them has a base.
   package var created: UInt64
 
   package init(name: PackName, storeID: [UInt8], digestAlgorithm: BlobDigest.Algorithm, created: UInt64) {

@@ -1,7 +1,7 @@
 /// The name of a pack: its writer and its ordinal among that writer's packs, from 1 without gaps.
 ///
-/// Each opening for writing draws a random number from 2⁶⁴. A pack is created only if its name is unused, so no name is
-/// used twice.
+/// Each writer draws a random number from 2⁶⁴: an opening of a store, or a copy by gc or `repair`. A pack is created
+/// only if its name is unused.
 package struct PackName: Hashable, Comparable, Sendable, CustomStringConvertible {
   package static let byteCount = 12
 

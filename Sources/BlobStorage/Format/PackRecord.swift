@@ -27,7 +27,7 @@ package struct PackRecord: Sendable {
       }
     }
 
-    /// The header; nil for an entry of a commit.
+    /// The header; nil for an entry of a commit and for a skipped record.
     func header(payloadByteCount: Int) -> RecordHeader? {
       switch self {
       case .chunk(let chunk):

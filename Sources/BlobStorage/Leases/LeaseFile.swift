@@ -36,7 +36,8 @@ package final class LeaseFile: Sendable {
 
   /// Protects `held` from the return on. The caller must then look up what still exists.
   ///
-  /// - Complexity: one write of 40 bytes for each slot.
+  /// - Throws: `closed` after `close()`, and errors of the file. Then it protects nothing.
+  /// - Complexity: one write, of 40 bytes for each slot.
   package func hold(_ held: [LeaseSlot]) throws(BlobStorageError) -> Hold {
     try state.withLock { (state) throws(BlobStorageError) in
       let file = try opened(&state)

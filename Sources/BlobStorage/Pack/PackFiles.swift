@@ -67,7 +67,7 @@ package final class PackFiles: Sendable {
     }
   }
 
-  /// The opened pack, for ``openFile(_:)`` too; nil if it no longer exists.
+  /// The opened pack, for ``openFile(_:)`` too; nil if it has no file.
   package func file(_ name: PackName, _ number: Number) throws(BlobStorageError) -> (any File)? {
     let file = try file(name)
     state.withLock { state in
@@ -77,7 +77,7 @@ package final class PackFiles: Sendable {
     return file
   }
 
-  /// The opened pack; nil if it no longer exists.
+  /// The opened pack; nil if it has no file.
   package func file(_ name: PackName) throws(BlobStorageError) -> (any File)? {
     let catalog = catalogNumber()
     // If another process has rebuilt the catalog, it may have given packs their names back (`repair`). Then all files
@@ -113,7 +113,7 @@ package final class PackFiles: Sendable {
     try PackScanner(file: file, name: name, codecs: codecs, store: store, upTo: end)
   }
 
-  /// Opens a pack anew and calls `body` with every record. Returns nil if the pack no longer exists.
+  /// Opens a pack again and calls `body` with every record. Returns nil if the pack has no file.
   @discardableResult
   package func scan(
     _ name: PackName, _ body: (PackRecord) throws(BlobStorageError) -> Void

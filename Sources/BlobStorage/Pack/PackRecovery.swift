@@ -51,8 +51,8 @@ package enum PackRecovery {
   /// Writes bytes again as they are.
   ///
   /// A sync of them may have failed. The system may then take them for written although they never were, and another
-  /// sync would succeed without writing them. Putting the bytes again makes the system write them. A crash in between
-  /// finds the same bytes.
+  /// sync would succeed without writing them. Putting the bytes again makes the system write them. A crash meanwhile
+  /// leaves the same bytes.
   package static func rewrite(_ file: any File, _ range: Range<Int64>) throws(BlobStorageError) {
     var offset = range.lowerBound
     while offset < range.upperBound {

@@ -12,14 +12,14 @@ package struct PackScanner {
   package struct Outcome: Sendable {
     /// The pack's header, or a substitute if it is damaged.
     package var header: PackHeader
-    /// Whether there is a footer, and it was used.
+    /// Whether the pack has a trailer, and its footer is valid or was not read.
     package var isSealed: Bool
-    /// Where the last whole record ends.
+    /// Where the last record that counts ends.
     package var endOffset: Int64
     package var recordCount: Int
     /// Damaged places: the header, and ranges between whole records that hold none.
     package var gaps: [Range<Int64>]
-    /// The gaps that have no second copy in the footer.
+    /// The gaps that no copy in the footer fills. A scan that verifies payloads looks for no copies.
     package var lost: [Range<Int64>] = []
     /// Why the medium could not read a part of the pack, if there is one. Another scan may find the part whole.
     package var unreadable: BlobStorageError?
@@ -119,8 +119,9 @@ package struct PackScanner {
   /// Calls `body` with every record in the pack's order.
   ///
   /// - Parameter verifiesPayloads: whether to read every record and check its payload, even if the footer would do.
-  /// - Throws: `corrupted` only for a header that is not this pack's. Other damage becomes a gap. A record that an
-  ///   older build must not skip is `unsupportedFormat`.
+  /// - Throws: `corrupted` only for another pack's header, for a file too short or too long for a pack, and for a
+  ///   damaged header of an unknown store. Other damage becomes a gap. `unsupportedFormat` if a later build wrote the
+  ///   pack or a record that must not be skipped.
   package func scan(
     verifiesPayloads: Bool = false, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Outcome {
@@ -154,7 +155,7 @@ package struct PackScanner {
       gaps: [])
   }
 
-  /// Scans the body of a sealed pack whose footer is damaged, and fills gaps from what is left of the footer.
+  /// Scans the body of a sealed pack whose footer is damaged, and fills gaps from the readable blocks of the footer.
   private func scanBothCopies(
     _ header: PackHeader, _ trailer: PackFooter.Trailer, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Outcome {
@@ -421,8 +422,8 @@ package struct PackScanner {
 
   /// How much of the pack was on the medium, according to whole records behind `offset`.
   ///
-  /// A power cut can keep what was written later and lose what was written before it. Only where a later record says
-  /// that a place had been synced is a hole there damage; anywhere else all that follows it is a tail that was torn.
+  /// A power cut can keep what was written later and lose what was written before it. A hole is damage only if a later
+  /// record says that its place had been synced. Otherwise everything behind the hole is a torn tail.
   private func synced(behind offset: Int64, _ window: inout PackWindow) throws(BlobStorageError) -> Int64 {
     var offset = offset
     var synced: Int64 = 0

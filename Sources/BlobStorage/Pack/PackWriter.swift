@@ -1,7 +1,7 @@
 /// Appends records to one pack. One thread at a time uses it; its file may be synced beside an append.
 ///
 /// Write order: records, buffered and in order. Sealing syncs them, writes the footer, and syncs again. A crash leaves
-/// whole records and at most one torn tail. After the first failed write or sync nothing is written any more.
+/// whole records and at most one torn tail. After the first failed write or sync it writes nothing.
 package final class PackWriter {
   package let header: PackHeader
   package let file: any File
@@ -12,7 +12,7 @@ package final class PackWriter {
   package private(set) var writtenByteCount = Int64(PackHeader.byteCount)
   /// Bytes for which space is reserved. Sealing gives back what is not used.
   package private(set) var reservedByteCount: Int64 = 0
-  /// Why nothing can be written any more.
+  /// The failed write or sync after which nothing is written.
   package private(set) var failure: BlobStorageError?
   /// How many zeros to write behind the records whenever they reach the end of the zeros before; 0 for none.
   ///
@@ -301,6 +301,8 @@ package final class PackWriter {
   }
 
   /// Syncs, writes the footer and syncs again: the pack never changes again. Returns its length.
+  ///
+  /// - Parameter synchronizes: false for a pack that is published before it counts. Then nothing is synced.
   @discardableResult
   package func seal(synchronizes: Bool = true) throws(BlobStorageError) -> Int64 {
     try flush()
