@@ -22,21 +22,21 @@ public struct WorkProgress: Sendable, Hashable, Codable {
   }
 }
 
-/// Receives the progress of long work, a few times per second, on a thread of the store's own. It should not block.
+/// Receives the progress of long work on a thread of the store's own, perhaps many times per second: it must not block.
 public typealias ProgressHandler = @Sendable (WorkProgress) -> Void
 
 /// How garbage is collected.
 public struct GarbageCollectionOptions: Sendable, Hashable {
-  /// Reports what would be done, with the same numbers, and changes nothing.
+  /// Reports what would be done, and changes nothing. The report says which of its numbers are estimates.
   public var isDryRun: Bool
   /// The number of archived versions that each key keeps beside the current one; nil keeps all.
   public var archivedVersionLimit: Int?
-  /// A pack is compacted when at least this share of its record bytes is garbage.
+  /// A pack is compacted when at least this share of its record bytes is garbage: from 0 to 1.
   public var minimumGarbageShare: Double
   /// How long to wait for another process that is collecting.
   ///
-  /// In a bucket, gc also waits three times as long for each machine that writes. Then it fences a machine that gave no
-  /// sign of life meanwhile. If that wait is shorter than three minutes, gc throws `busy` instead.
+  /// In a bucket, gc also waits three times as long for the machines that write. Then it fences those that gave no sign
+  /// of life meanwhile. If that wait is shorter than three minutes, gc throws `busy` instead.
   public var timeout: Duration
   /// Whether to recompress chunks that take fewer bytes then, most profitable packs first. It takes 20 to 50 times as
   /// long as storing them did. No pack becomes larger.
@@ -190,7 +190,7 @@ public struct VersionAhead: Sendable, Hashable, Codable {
 
 /// The result of a repair.
 public struct RepairReport: Sendable, Hashable, Codable {
-  /// Where damaged packs are now.
+  /// The paths of damaged packs that were set aside.
   public var setAside: [String] = []
   /// The damage in those packs.
   public var damaged: [Damage] = []
@@ -233,7 +233,7 @@ public struct UnreadableVersion: Sendable, Hashable, Codable {
 
 /// The result of `keep`.
 public struct RetentionResult: Sendable, Hashable, Codable {
-  /// Keys that were examined.
+  /// Keys that were examined, without those that were passed over because a hold protects them.
   public var keyCount: Int
   public var droppedVersionCount: Int
 

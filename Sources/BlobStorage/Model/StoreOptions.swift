@@ -5,7 +5,7 @@ public struct StoreOptions: Sendable, Hashable {
   /// The digest algorithm that names blobs.
   public var digestAlgorithm: BlobDigest.Algorithm
   /// The average plain length of a chunk in bytes: a power of two from 1 KiB to 2 MiB. The shortest is a quarter of
-  /// it, the longest four times.
+  /// it, except at an end, and the longest four times.
   public var averageChunkByteCount: Int
   /// The codec for chunks that it makes smaller, unless a put names another.
   public var codec: CodecKind
