@@ -198,7 +198,7 @@ public struct RepairReport: Sendable, Hashable, Codable {
   public var unreadable: [UnreadableVersion] = []
   /// Names of holds whose blobs cannot be read until the same bytes are put again.
   public var unreadableHolds: [String] = []
-  /// Whether packs have records that only a later build can read. Such packs are left alone.
+  /// Whether packs have records that only a later build can read. Such packs stay as they are.
   public var hasLaterRecords = false
   /// Versions that could not be read, and were dropped because their loss was accepted.
   public var dropped: [UnreadableVersion] = []

@@ -81,8 +81,8 @@ public final class BlobReader: Sendable {
 
 /// The bytes of a range of a blob, part by part.
 ///
-/// Its iterator throws `invalidArgument` for a range that begins past the end or below 0 and is not empty, `corrupted`,
-/// `io`, `closed`, and `cancelled` if the task is cancelled.
+/// Its iterator throws `corrupted`, `io`, `closed`, and `cancelled` if the task is cancelled. It throws
+/// `invalidArgument` for a range that begins past the end or below 0 and is not empty.
 public struct BlobChunks: AsyncSequence, Sendable {
   fileprivate let reader: BlobReader
   fileprivate let range: Range<Int64>

@@ -6,7 +6,7 @@ import SystemPackage
 ///
 /// Any number of processes, and of `BlobStore` values in each, can use one folder at the same time. Readers never wait
 /// for writers or for gc. All methods may be called from any task. Each runs on one of 16 threads, and suspends the
-/// caller while all of them are busy; only a small get that need not wait runs on the caller's thread. All stores in
+/// caller while all of them are busy. Only a small get that need not wait runs on the caller's thread. All stores in
 /// folders share these threads; a store in a bucket has its own. Cancelling the caller's task ends long work with
 /// `cancelled`; a commit is then made whole or not at all.
 ///
@@ -70,8 +70,8 @@ public final class BlobStore: Sendable {
   /// Opens the store at a path and recovers the packs of dead writers.
   ///
   /// - Throws: `noStore`, `notAStore`, `unsupportedFormat`, `corrupted` for a damaged header.
-  /// - Complexity: lists the packs. Reads the packs of dead writers, and once in a boot the file of the catalog; all
-  ///   packs' footers if the catalog has to be rebuilt, about 5 µs for each chunk.
+  /// - Complexity: lists the packs. Reads the packs of dead writers, and once in a boot the file of the catalog. If
+  ///   that has to be rebuilt, reads the footers of all packs: about 5 µs for each chunk.
   public static func open(
     at path: some PathConvertible, configuration: StoreConfiguration = StoreConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {

@@ -181,7 +181,7 @@ extension WriterSession {
     }
   }
 
-  /// The error for a pack whose sync has failed: nothing makes it durable any more.
+  /// The error for a pack whose sync has failed: no later sync makes it durable.
   private func lost(_ pack: PackName) -> BlobStorageError {
     ending ?? poison(pack, BlobStorageError(.io, "an earlier sync of it had failed"))
   }

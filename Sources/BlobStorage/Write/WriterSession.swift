@@ -287,7 +287,7 @@ package final class WriterSession: Sendable {
     return publication
   }
 
-  /// - Parameter isSettled: whether the published records stay visible, so that they are no longer pending.
+  /// - Parameter isSettled: whether the published records stay visible, so that they are not pending.
   private func publish<T>(
     _ packs: inout OpenPacks, _ view: ReadTransaction, _ number: UInt64, _ slot: LiveTable.Slot?,
     _ body: (inout Commit) throws(BlobStorageError) -> T, isSettled: () -> Bool
@@ -485,8 +485,8 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Gives up a pack that cannot be written any more. Loses its pending records, and truncates the refs and drops of a
-  /// commit in progress.
+  /// Gives up a pack that cannot be written. Loses its pending records, and truncates the refs and drops of a commit in
+  /// progress.
   func lose(
     _ writer: PackWriter, _ packs: inout OpenPacks, _ cause: BlobStorageError, commitOffset: Int64? = nil
   ) {
@@ -502,7 +502,7 @@ package final class WriterSession: Sendable {
     do throws(BlobStorageError) {
       try writer.file.truncate(to: end)
       try writer.file.synchronize()
-      // What is left of it counts as synced, and no later sync is for this pack.
+      // Its other records count as synced, and no later sync is for this pack.
       try backend.synchronizeNames()
     } catch {
       syncs.markFailed(writer.name)
