@@ -195,7 +195,8 @@ package final class Catalog: Sendable {
   /// Runs `body` on a view if only this process has changed the store since the last view. Otherwise returns nil
   /// without running `body`.
   ///
-  /// Waits for no other process and does no I/O, except one `fstat` every tenth of a second.
+  /// Waits for no other process. Does no I/O except one `fstat` every tenth of a second, and reads of pages of the
+  /// catalog that are not in memory.
   ///
   /// - Throws: also `catalogDamaged`, for which ``read(_:)`` rebuilds the catalog.
   package func readAtOnce<T>(

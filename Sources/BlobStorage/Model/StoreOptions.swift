@@ -79,7 +79,8 @@ public struct PutOptions: Sendable, Hashable {
   /// Bytes of the caller's own, kept with the version: at most ``BlobLimits/maximumMetadataByteCount``, less the media
   /// type and four bytes if there is one.
   public var metadata: [UInt8]
-  /// The kind of value, such as `image/jpeg`: kept with the version. Nothing in the store depends on it.
+  /// The kind of value, such as `image/jpeg`, in at most 127 ASCII characters: kept with the version. Nothing in the
+  /// store depends on it.
   public var mediaType: String?
   /// Set for a put without a key.
   package var heldPut: HeldPut?

@@ -34,7 +34,8 @@ package final class WriterSession: Sendable {
   let packRecordCountTarget: Int
   /// When its packs were begun at the earliest, as they say.
   let packTimeMin: UInt64
-  /// Zeros written ahead in a pack when durable commits follow each other closely: a sixty-fourth of a pack, 1 MiB.
+  /// Zeros written ahead in a pack when durable commits follow each other closely: a sixty-fourth of a pack, by default
+  /// 1 MiB.
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
   /// The most zeros written ahead when small commits without a sync follow each other. They should stay in the
   /// processor's cache until they are overwritten.
