@@ -1,6 +1,6 @@
 import Logging
 
-/// The place of a store's packs, with which the store is opened. ``LocalFolder`` is the default.
+/// Says where the packs of a store lie, and opens them. ``LocalFolder`` is the default.
 package protocol PackLocation: Sendable {
   /// Prepares the store's folder before its header is read.
   mutating func prepare(_ folder: StoreFolder) throws(BlobStorageError)

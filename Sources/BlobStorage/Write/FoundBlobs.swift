@@ -29,7 +29,7 @@ struct FoundBlobs {
     needed[digest] = (chunks, hasManifest)
   }
 
-  /// Whether the commit may refer to the blobs of these versions; else notes what has to be done first.
+  /// Whether the commit may refer to the blobs of these versions; else records what has to be done first.
   ///
   /// - Throws: `corrupted` if it is not known which blob a version has.
   mutating func mayReferTo(
