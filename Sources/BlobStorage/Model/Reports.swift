@@ -7,7 +7,7 @@ public struct WorkProgress: Sendable, Hashable, Codable {
   /// 0 while it is not known.
   public var totalByteCount: Int64
   public var doneCount: Int
-  /// Files, packs or blobs; 0 while it is not known.
+  /// Files, keys or packs, as the phase counts them; 0 while it is not known.
   public var totalCount: Int
 
   public init(
@@ -27,7 +27,7 @@ public typealias ProgressHandler = @Sendable (WorkProgress) -> Void
 
 /// How garbage is collected.
 public struct GarbageCollectionOptions: Sendable, Hashable {
-  /// Reports what would be done, and changes nothing. The report says which of its numbers are estimates.
+  /// Reports what would be done, and changes nothing. Some numbers of the report are then estimates.
   public var isDryRun: Bool
   /// The number of archived versions that each key keeps beside the current one; nil keeps all.
   public var archivedVersionLimit: Int?

@@ -208,7 +208,7 @@ extension WriterSession {
 
   /// Syncs a pack that this session does not write.
   ///
-  /// - Returns: false if an earlier sync of the pack has failed: no later one makes that good. True if the pack is gone.
+  /// - Returns: false if an earlier sync of the pack has failed: no later one makes that good. True if it has no file.
   @discardableResult
   package func synchronizeOther(_ name: PackName) throws(BlobStorageError) -> Bool {
     guard let file = try backend.openPack(name) else { return true }
