@@ -334,7 +334,8 @@ extension BlobStore {
 
   /// Keeps the current version of a key and its youngest `archivedCount` archived ones, and drops the others.
   ///
-  /// Versions that a power cut may take do not count, so more may stay.
+  /// A version that may still be lost does not count, so more may stay: one that a power cut may take, or that another
+  /// process of a bucket has not published.
   ///
   /// - Throws: `invalidArgument` for a negative count; nothing was changed.
   @discardableResult
