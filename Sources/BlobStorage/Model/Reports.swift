@@ -112,9 +112,11 @@ public struct GarbageCollectionReport: Sendable, Hashable, Codable {
 public struct Damage: Sendable, Hashable, Codable {
   /// The chunk or blob that is damaged, if its digest could be read.
   public var digest: BlobDigest?
+  /// The name of the pack; empty if the place is not known.
   public var pack: String
+  /// Where in the pack it lies, in bytes.
   public var offset: Int64
-  /// Keys that cannot be read because of it.
+  /// What cannot be read because of it: keys, and the names of states and holds.
   public var keys: [String]
   public var reason: String
 
@@ -153,7 +155,9 @@ public struct VerificationReport: Sendable, Hashable, Codable {
   public var packCount = 0
   /// Packs that were due, and read; nil unless a maximum age was given.
   public var duePackCount: Int?
+  /// Blobs that versions, states and holds need.
   public var blobCount = 0
+  /// Chunks in the packs that were read.
   public var chunkCount = 0
   /// Plain bytes that were read and checked; 0 if only the structure was verified.
   public var byteCount: Int64 = 0
@@ -220,6 +224,7 @@ public struct RepairReport: Sendable, Hashable, Codable {
 
 /// A version that cannot be read.
 public struct UnreadableVersion: Sendable, Hashable, Codable {
+  /// Its key, or the name of a state.
   public var key: String
   public var version: BlobVersion.ID
   public var digest: BlobDigest

@@ -242,8 +242,8 @@ extension BlobStore {
   /// the next put of the same bytes heals what was lost. In a bucket damaged packs stay in place.
   ///
   /// `acceptsLosses` accepts losses for good: it drops versions that cannot be read. Their keys then answer with the
-  /// previous version, if there is one, and ``losses()`` is empty. It accepts nothing while packs have records that only
-  /// a later build can read.
+  /// previous version, if there is one, and ``losses()`` is empty. It accepts nothing while packs have records that
+  /// only a later build can read.
   ///
   /// - Throws: `busy` if another process collects or repairs for a minute, or still writes to a damaged pack.
   /// - Durability: the acceptance is on the medium on return.
