@@ -30,7 +30,7 @@ package struct PendingRecords: Sendable {
     if let base = chunks[digest] { base == nil } else { false }
   }
 
-  /// Returns false if the record is pending already.
+  /// Makes a record pending; false if it is already.
   mutating func insert(_ content: PackRecord.Content) -> Bool {
     if contains(content) { return false }
     switch content {

@@ -359,8 +359,8 @@ extension WriterSession {
 
 /// Seals packs.
 extension WriterSession {
-  /// Ends full packs. Also ends a pack that only puts have made long that failed: they committed nothing, and what they
-  /// appended stays in the pack.
+  /// Ends full packs, and a pack that failed puts have made long: they committed nothing, and what they appended stays
+  /// in the pack.
   func endLongPack() throws(BlobStorageError) {
     // Looked at again under the append lock: another thread may have ended the pack and begun the next one.
     if locked({ $0.isLong }) { sealWhenSettled { _ in locked { $0.isLong } } }
