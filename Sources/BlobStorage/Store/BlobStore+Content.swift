@@ -463,7 +463,8 @@ extension BlobStore {
   /// The bytes of a range of a key's current or named version, clamped at the blob's end; nil when there is no version.
   ///
   /// - Throws: `invalidArgument` for a range that begins past the end or below 0, `corrupted`.
-  /// - Complexity: reads only the chunks that the range touches. For several ranges of one blob, a reader is faster.
+  /// - Complexity: writes a lease, and reads only the chunks that the range touches. For several ranges of one blob, a
+  ///   reader is faster.
   public func data(
     forKey key: String, version: BlobVersion.ID? = nil, in range: Range<Int64>
   ) async throws(BlobStorageError) -> Data? {
