@@ -502,7 +502,9 @@ extension WriterSession.Commit {
   }
 
   /// Whether this commit may refer to the chunk: it is found, trusted, and on the medium or earlier in the commit's own
-  /// pack.
+  /// pack. So is its base, if it has one.
+  ///
+  /// - Throws: `needsLookup` if the chunk could be shared once its pack is synced, and was not looked up.
   func canShare(_ digest: BlobDigest, isLookedUp: Bool) throws(BlobStorageError) -> Bool {
     if session.weaknesses.contains(.trustsCondemnedPacks) { return try transaction.chunkRow(digest) != nil }
     guard let row = try transaction.chunkToShare(digest) else { return false }
@@ -547,6 +549,7 @@ extension WriterSession.Commit {
   /// Checks that the store still has chunks that leases protect.
   ///
   /// - Parameter remedy: what the caller can do about a chunk that is gone.
+  /// - Throws: `busy` if one is gone.
   package func check(_ digests: some Sequence<BlobDigest>, remedy: String) throws(BlobStorageError) {
     for digest in digests where !session.locked({ $0.pending.hasOwnChunk(digest, in: attempt) }) {
       guard try transaction.chunkRow(digest) == nil else { continue }
