@@ -275,7 +275,7 @@ extension Database {
   private static let addedPageCountMin: UInt64 = 64
 
   /// Whether the file has grown by a twenty-fifth, or lost a twenty-fifth of its rows, since it was last copied. A file
-  /// that was never copied counts as grown from nothing. So a chunk takes at most 60 bytes.
+  /// that was never copied counts as grown from nothing. So a chunk without features and base takes at most 60 bytes.
   fileprivate func hasChangedSinceCopy() throws(BlobStorageError) -> Bool {
     try read { (transaction) throws(BlobStorageError) in
       let (pageCount, rowCount) = try counts(transaction)

@@ -2,8 +2,8 @@ import Logging
 import Synchronization
 import SystemPackage
 
-/// Opens and closes a catalog. Opening waits for other processes only if the catalog needs a rebuild or a process died
-/// in a commit, because only recovery of its pack decides whether that commit counts.
+/// Opens and closes a catalog. Opening waits for other processes only if the catalog needs a rebuild, the live table is
+/// not valid, or a process died in a commit: only recovery of its pack decides whether that commit counts.
 extension Catalog {
   /// Opens the catalog that all processes share.
   func openShared() throws(BlobStorageError) {
@@ -65,8 +65,8 @@ extension Catalog {
   /// Whether the boot has an identity, so that its tables can be distinguished from those of other boots.
   private var hasBoot: Bool { !identity.boot.isEmpty }
 
-  /// Frees the slots of dead writers whose packs the catalog has sealed, and slots without a pack file: a writer claims
-  /// a slot only after its pack has a name.
+  /// Frees the slots of dead writers whose packs the catalog has sealed or that have no file. A writer claims a slot
+  /// only after its pack has a name.
   func reap(_ database: Database) throws(BlobStorageError) {
     // While the catalog is being replaced, `database` may be the old one.
     guard let live = live.table, live.catalogCount & 1 == 0 else { return }
@@ -78,7 +78,7 @@ extension Catalog {
     }
   }
 
-  /// Takes `lock` exclusively. Returns false after some seconds: the process that holds it may be stopped.
+  /// Takes `lock` exclusively. In a folder, returns false after some seconds: the process that holds it may be stopped.
   func lockWithPatience() throws(BlobStorageError) -> Bool {
     // Without all packs there is no private catalog to read meanwhile.
     if !hasAllPacks { return try lock(.exclusive, wait: true) }
@@ -309,7 +309,7 @@ extension Catalog {
 
   /// Leaves the catalog clean if no other process uses it: syncs it and records its checksum in `state`.
   ///
-  /// - Complexity: Reads the whole file if anything was written to it since it was clean.
+  /// - Complexity: reads the whole file if anything was written to it since it was clean, or copies it.
   func cleanUp(_ last: Current) throws(BlobStorageError) {
     guard let usersFile, last.state != nil, !isReadOnly else { return }
     // Unlocks first, so that the last of several closing processes gets the exclusive lock.

@@ -9,10 +9,12 @@ import SystemPackage
 /// 1. A write transaction holds `lock` shared. A rebuild, the first write after `clean`, and the recovery of dead
 ///    writers' packs hold it exclusively.
 /// 2. `state` names the generation in use, its file, and the boot and the mounts that have written to it. A generation
-///    of another boot or mount may be torn. It is used only if it was left clean and matches its checksum.
+///    of another boot or mount may be torn. It is used only if it was left clean and matches its checksum, or if a
+///    process that trusts it has it open.
 /// 3. `state` is replaced by a new file. A process with the old file open sees that it lost its name. On a full disk
 ///    the first write after `clean` overwrites `state` in place instead.
-/// 4. Opening, reading and closing never wait for a writer. They try to take a lock, and continue without it.
+/// 4. Opening, reading and closing try to take a lock, and continue without it. They wait for `lock` only if the
+///    catalog needs a rebuild, the live table is not valid, or a process died in a commit.
 /// 5. A process holds `users` shared before it writes, and tries to take it when it opens. The last user to close
 ///    leaves the catalog clean.
 /// 6. A clean catalog contains only what is on the medium. It stays dirty while the pack of a killed writer is open, or
@@ -193,7 +195,8 @@ package final class Catalog: Sendable {
   /// Runs `body` on a view if only this process has changed the store since the last view. Otherwise returns nil
   /// without running `body`.
   ///
-  /// Waits for no other process and does no I/O, except one `fstat` every tenth of a second.
+  /// Waits for no other process. Does no I/O except one `fstat` every tenth of a second, and reads of pages of the
+  /// catalog that are not in memory.
   ///
   /// - Throws: also `catalogDamaged`, for which ``read(_:)`` rebuilds the catalog.
   package func readAtOnce<T>(
@@ -222,8 +225,8 @@ package final class Catalog: Sendable {
   /// Settles all tails first.
   ///
   /// - Parameters:
-  ///   - undo: called if nothing was committed, before any other thread of the process can write. After a rebuild, or
-  ///     when the disk is full, `body` may run once more.
+  ///   - undo: called if nothing was committed, before any other thread of the process can write. `body` may run again:
+  ///     after a rebuild, after the map has grown, or when the disk is full.
   ///   - done: called after the commit, before any process can rebuild the catalog.
   package func write<T>(
     _ body: (WriteTransaction) throws(BlobStorageError) -> T, undo: (BlobStorageError) -> Void = { _ in },
@@ -420,7 +423,7 @@ package final class Catalog: Sendable {
     try body(inUse, second)
   }
 
-  /// Runs `body` while no process writes to the catalog or opens it.
+  /// Runs `body` while no other process writes to the catalog, rebuilds it or recovers packs.
   package func maintain(
     _ body: (Database) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {

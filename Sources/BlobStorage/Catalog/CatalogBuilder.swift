@@ -77,7 +77,8 @@ package struct CatalogBuilder: Sendable {
   ///
   /// Rows of a lost pack stay in the catalog.
   ///
-  /// - Throws: `catalogDamaged` if the catalog knows a missing pack that is not lost, or a lost pack that exists again.
+  /// - Throws: `catalogDamaged` if the catalog knows a missing pack that is not lost, a lost pack that exists again, or
+  ///   an unreadable pack that can be read again.
   package func recoverDeadPacks(
     _ database: Database, willWrite: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {

@@ -314,7 +314,7 @@ package final class Database: @unchecked Sendable {
 
   private func grow(beyond used: Int) throws(BlobStorageError) { try resize { max(used, $0) * 2 } }
 
-  /// Sets the length of the map, which `byteCount` makes of its current length; 0 takes over that of other processes.
+  /// Sets the length of the map to what `byteCount` returns for its current length. 0 adopts that of other processes.
   private func resize(_ byteCount: (Int) -> Int) throws(BlobStorageError) {
     gate.lock()
     defer { gate.unlock() }

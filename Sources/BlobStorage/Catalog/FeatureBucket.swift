@@ -3,7 +3,7 @@
 /// Each chunk has an entry of 6 bytes for each of its three features: 16 bits of the feature and the first 32 bits of
 /// the digest. The youngest entries come first and fill at most half a page. So the table takes at most 25 MB, enough
 /// for the 1.3 million youngest chunks. More buckets would reach further back and cost every store more: each bucket
-/// takes 13 bytes beyond its entries. A chance match costs a try, and a stale entry finds nothing; both are harmless.
+/// takes 16 bytes beyond its entries. A chance match costs a try, and a stale entry finds nothing; both are harmless.
 struct FeatureBucket {
   private static let bitCount = 12
   private static let entryCountMax = 330

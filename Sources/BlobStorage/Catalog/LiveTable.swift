@@ -34,9 +34,8 @@ package final class LiveTable: Sendable {
   /// ``close()``.
   let file: any File
   let memory: SharedMemory
-  /// The slots whose locks this process holds, with what it stored there. Every use of slots holds this mutex: a file
-  /// lock does not exclude another thread of the same process, and without the lock a slot may belong to another
-  /// process.
+  /// The slots whose locks this process holds, with what it stored there. Every use of slots holds this mutex. A file
+  /// lock does not exclude other threads of the process, and a slot without the lock may belong to another process.
   private let own = IOLock<[Int: OwnSlot]>([:])
 
   private struct OwnSlot {

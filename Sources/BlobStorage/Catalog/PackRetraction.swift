@@ -50,7 +50,7 @@ package struct PackRetraction {
 
   /// Removes the pack when the disk has no room for any change until the file is gone. Holds all its records in memory.
   ///
-  /// A process that dies in between leaves a `retired` row without a file. The row counts only as garbage, and
+  /// A process that dies meanwhile leaves a `retired` row without a file. The row counts only as garbage, and
   /// disappears when the next collection rebuilds the catalog.
   ///
   /// - Parameter remove: closes and removes the file; called once the records are known.

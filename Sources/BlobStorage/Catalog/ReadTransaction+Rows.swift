@@ -7,11 +7,12 @@ extension ReadTransaction {
 
     /// The greatest time of any stamp that was not far ahead of the present.
     package static let clock = Meta(key: "clock")
-    /// Incremented when packs are condemned or lost, and when a pack of a dead writer is recovered.
+    /// Incremented when packs are condemned, retired or lost, when a pack of a dead writer is recovered, and when packs
+    /// of other machines are applied.
     package static let epoch = Meta(key: "epoch")
-    /// The next number for a pack.
+    /// The next pack gets the number after this one.
     package static let nextPack = Meta(key: "nextPack")
-    /// The next number for a key, or for the rest of a long key.
+    /// The next key, or the rest of a long key, gets the number after this one.
     package static let nextKey = Meta(key: "nextKey")
     /// The greatest tick of a cache's order.
     package static let cacheTick = Meta(key: "cacheTick")
@@ -21,9 +22,8 @@ extension ReadTransaction {
     package static let countsVersions = Meta(key: "countsVersions")
     /// Whether packs were removed whose chunks may have copies in other packs, which only a rebuild finds.
     package static let lacksCopies = Meta(key: "lacksCopies")
-    /// Number of hidden versions that packs still have and no tombstone names any more. gc leaves none: only a pack
-    /// that was lost, or whose writer was fenced, is removed before the versions that it hid. A rebuild shows them
-    /// again.
+    /// Number of hidden versions that packs have and no tombstone names. gc leaves none. Only a pack that was lost, or
+    /// whose writer was fenced, goes before the versions that it hid. A rebuild shows them again.
     package static let orphanedMasks = Meta(key: "orphanedMasks")
     /// One more than the number of the last change of a shared store whose packs the catalog has; 0 to list all packs.
     package static let nextChange = Meta(key: "nextChange")
@@ -54,7 +54,7 @@ extension ReadTransaction {
   /// The greatest time of any stamp that is not far ahead of the present.
   package func clock() throws(BlobStorageError) -> UInt64 { try meta(.clock) }
 
-  /// Changes whenever something that a writer has looked up may be gone.
+  /// Changes whenever something that was found may be gone, and whenever something that was missing may be there.
   package func epoch() throws(BlobStorageError) -> UInt64 { try meta(.epoch) }
 
   /// How complete the cache's tables are.

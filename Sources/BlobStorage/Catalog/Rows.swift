@@ -380,12 +380,12 @@ package struct StampedVersion: Hashable, Sendable, TableValue {
 
 /// A hidden version: the number of copies of its ref, and the number of records that name it as gone.
 ///
-/// The row is removed when both are zero. A record that names the version may go only when no copy is left.
+/// The row is removed when both are zero. A record that names the version may go only when there is no copy.
 package struct MaskRow: Hashable, Sendable, TableValue {
   package var copyCount: Int
   package var maskerCount: Int
 
-  /// Whether the version still has copies and no record hides it any more.
+  /// Whether the version has copies and no record hides it.
   var isOrphaned: Bool { copyCount > 0 && maskerCount <= 0 }
 
   func encode(into sink: inout some ByteSink) {

@@ -131,7 +131,7 @@ package final class Tails: Sendable {
 
   func endSettling() { state.withLock { $0.isSettling = false } }
 
-  /// Whether settling has failed for so long that memory must be protected: then commits are no longer published.
+  /// Whether settling has failed for so long that memory must be protected: then each commit settles, or fails.
   var isFull: Bool {
     if weaknesses.contains(.growsTails) { return false }
     return state.withLock { $0.isFull }

@@ -212,7 +212,7 @@ extension WriteTransaction {
       &name, version, mask, as: MaskRow(copyCount: mask.copyCount, maskerCount: mask.maskerCount - 1))
   }
 
-  /// Sets a mask, or removes it when neither copies nor maskers are left.
+  /// Sets a mask, or removes it when it has neither copies nor maskers.
   private func keepMask(
     _ name: inout NameRow, _ version: Stamp, _ old: MaskRow, as mask: MaskRow
   ) throws(BlobStorageError) {

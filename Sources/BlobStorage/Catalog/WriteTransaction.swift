@@ -236,7 +236,7 @@ extension WriteTransaction {
 
   // MARK: Keys
 
-  /// Changes the row of `key`. Creates a missing row, and removes a row that is no longer needed.
+  /// Changes the row of `key`. Creates a missing row, and removes a row that is not needed.
   func updateName(
     _ key: [UInt8], _ change: (inout NameRow) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {

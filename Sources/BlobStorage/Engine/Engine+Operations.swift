@@ -523,8 +523,8 @@ extension Engine {
   /// Commits what `body` appends. While `body` returns nil because it may not refer to something yet, does the missing
   /// work and calls it again.
   ///
-  /// - Parameter putAgain: does it another way where the commit may not refer to something for long: in a bucket, packs
-  ///   stay condemned for long, and what another program has cut stays so.
+  /// - Parameter putAgain: does it another way in a bucket, where the commit may not refer to something for long. Packs
+  ///   stay condemned for long there, and what another program has cut stays so.
   private func commitVersions<T>(
     on keys: [[UInt8]], _ durability: Durability,
     _ body: (inout WriterSession.Commit, inout FoundBlobs) throws(BlobStorageError) -> T?,

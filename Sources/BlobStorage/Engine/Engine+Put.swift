@@ -91,7 +91,9 @@ extension Engine {
         headByteCount: environment.streamHeadByteCount, batchByteCount: environment.streamBatchByteCount))
   }
 
-  /// Throws the error that the commit would throw, before any content is read or stored.
+  /// Throws the error that the commit would throw if the condition does not hold, before any content is read or stored.
+  ///
+  /// - Throws: `conditionFailed`; `invalidArgument` for a condition in a store in a bucket.
   package func check(_ condition: ChangeCondition, on key: [UInt8]) throws(BlobStorageError) {
     if condition == .always { return }
     try sharing.requireOwnPacks(
@@ -166,7 +168,7 @@ extension Engine {
   /// must not bring it back.
   ///
   /// - Parameter hasDropped: whether this process has made all durable that it has committed up to the drop. Then only
-  ///   the packs of others are left, and in a bucket nothing.
+  ///   the packs of others remain, and in a bucket nothing.
   package func makeFoundDurable(_ durability: Durability, hasDropped: Bool) throws(BlobStorageError) {
     guard durability == .durable else { return }
     if hasDropped { return try writer.synchronizeOpenPacks(exceptFailed: [], isOfOthers: true) }

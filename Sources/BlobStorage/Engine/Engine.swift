@@ -448,8 +448,8 @@ extension Engine {
     try dropAttributes()
   }
 
-  /// Drops the attributes that imports have stored apart, unless a key that was put meanwhile may need them, or will:
-  /// an import stores them before the file. Then `keep` drops them.
+  /// Drops the attributes that imports have stored apart. Leaves them to a later `keep` while an import runs, because
+  /// it stores them before the file, and if a key was put meanwhile, which may need them.
   private func dropAttributes() throws(BlobStorageError) {
     guard try !internalVersions(InternalKey.Purpose.attributes.prefix).isEmpty else { return }
     let imports = try folder.files.open(folder.statesLock, .openOrCreate)

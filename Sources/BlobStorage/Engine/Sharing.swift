@@ -1,6 +1,6 @@
 import Logging
 
-/// The place of a store's packs, with which the store is opened. ``LocalFolder`` is the default.
+/// Says where the packs of a store lie, and opens them. ``LocalFolder`` is the default.
 package protocol PackLocation: Sendable {
   /// Prepares the store's folder before its header is read.
   mutating func prepare(_ folder: StoreFolder) throws(BlobStorageError)
@@ -133,8 +133,8 @@ package protocol Sharing: CatalogExtender {
   /// - Parameter rows: the packs that the catalog knows.
   func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName>
 
-  /// Treats the chunks and manifests of a damaged pack as missing, except for the records at the offsets in `whole`, so
-  /// that the next put of the same bytes stores them again.
+  /// Treats the chunks and manifests of a damaged pack as missing, except for the records at the offsets in `whole`. So
+  /// the next put of the same bytes stores them again.
   ///
   /// - Returns: the chunks; nil if the store sets damaged packs aside.
   func distrust(_ pack: UInt32, except whole: Set<Int64>) throws(BlobStorageError) -> Set<BlobDigest>?

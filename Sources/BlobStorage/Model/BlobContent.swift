@@ -4,12 +4,12 @@ import Foundation
 public enum BlobContent: Sendable {
   /// Bytes in memory.
   case data(Data)
-  /// A regular file, read from front to back. If it changes meanwhile, the put ends as `sourceFailed`.
+  /// A regular file, and no link to one. If it changes while it is read, the put ends as `sourceFailed`.
   case file(String)
   /// An open descriptor, such as standard input (0), read from its current offset. It is not closed.
   case descriptor(Int32)
   /// The bytes that the closure returns, until it returns nil or no bytes. If it throws an error, the put ends as
-  /// `sourceFailed`.
+  /// `sourceFailed`, or as `cancelled` if that is a `CancellationError`.
   ///
   /// It runs on one of the store's threads, and keeps others from it while it waits: for a slow source, use
   /// ``BlobStore/put(from:forKey:options:progress:)``.
@@ -17,7 +17,7 @@ public enum BlobContent: Sendable {
 }
 
 extension BlobContent {
-  /// A regular file, by any kind of path.
+  /// A regular file, by any kind of path in UTF-8.
   ///
   /// - Throws: `invalidArgument` for a URL that names no file.
   public static func file(at path: some PathConvertible) throws(BlobStorageError) -> BlobContent {

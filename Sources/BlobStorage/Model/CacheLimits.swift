@@ -2,7 +2,8 @@ import Foundation
 
 /// The limits of a cache.
 public struct CacheLimits: Sendable, Hashable, Codable {
-  /// The most bytes that all files of the store's folder may take on the medium, garbage and catalog included.
+  /// The most bytes that all files of the store's folder may take on the medium, garbage and catalog included. While
+  /// the cache empties packs, they can exceed it by less than 5 %.
   public var byteLimit: Int64
   /// The maximum number of keys; nil for no limit.
   public var keyLimit: Int?
@@ -46,7 +47,7 @@ public struct CacheLimits: Sendable, Hashable, Codable {
   }
   /// Bytes that one step frees beyond what is needed.
   package var stepByteCount: Int64 { byteLimit / 50 }
-  /// Live bytes that a step may copy before it has freed anything. The cache can exceed its limit by this much.
+  /// Live bytes that a step may copy before it has freed anything. The packs can exceed the limit by this much.
   package var copiedByteCountMax: Int64 { byteLimit / 40 }
 
   package func check() throws(BlobStorageError) {

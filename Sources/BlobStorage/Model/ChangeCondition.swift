@@ -1,7 +1,8 @@
 /// The condition of a change.
 ///
 /// The commit itself compares, so no other change can come between comparison and change. If the condition does not
-/// hold, the change throws `conditionFailed` with the key's current version, and changes nothing.
+/// hold, the change throws `conditionFailed` with the key's current version, and changes nothing. A store in a bucket
+/// accepts only `always`: other conditions throw `invalidArgument`.
 public enum ChangeCondition: Sendable, Hashable {
   /// No condition.
   case always

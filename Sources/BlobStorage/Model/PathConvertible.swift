@@ -3,7 +3,7 @@ import SystemPackage
 
 /// A path of the file system as a parameter: a `String`, a `FilePath`, or a `URL` of a file.
 public protocol PathConvertible: Sendable {
-  /// The path as text.
+  /// The path as text. Bytes of a `FilePath` that are not UTF-8 are replaced, so the text then names another file.
   ///
   /// - Throws: `invalidArgument` if this is no path of the file system.
   func pathText() throws(BlobStorageError) -> String

@@ -7,7 +7,7 @@ public struct WorkProgress: Sendable, Hashable, Codable {
   /// 0 while it is not known.
   public var totalByteCount: Int64
   public var doneCount: Int
-  /// Files, packs or blobs; 0 while it is not known.
+  /// Files, keys or packs, as the phase counts them; 0 while it is not known.
   public var totalCount: Int
 
   public init(
@@ -22,21 +22,21 @@ public struct WorkProgress: Sendable, Hashable, Codable {
   }
 }
 
-/// Receives the progress of long work, a few times per second, on a thread of the store's own. It should not block.
+/// Receives the progress of long work on a thread of the store's own, perhaps many times per second: it must not block.
 public typealias ProgressHandler = @Sendable (WorkProgress) -> Void
 
 /// How garbage is collected.
 public struct GarbageCollectionOptions: Sendable, Hashable {
-  /// Reports what would be done, with the same numbers, and changes nothing.
+  /// Reports what would be done, and changes nothing. Some numbers of the report are then estimates.
   public var isDryRun: Bool
   /// The number of archived versions that each key keeps beside the current one; nil keeps all.
   public var archivedVersionLimit: Int?
-  /// A pack is compacted when at least this share of its record bytes is garbage.
+  /// A pack is compacted when at least this share of its record bytes is garbage: from 0 to 1.
   public var minimumGarbageShare: Double
   /// How long to wait for another process that is collecting.
   ///
-  /// In a bucket, gc also waits three times as long for each machine that writes. Then it fences a machine that gave no
-  /// sign of life meanwhile. If that wait is shorter than three minutes, gc throws `busy` instead.
+  /// In a bucket, gc also waits three times as long for the machines that write. Then it fences those that gave no sign
+  /// of life meanwhile. If that wait is shorter than three minutes, gc throws `busy` instead.
   public var timeout: Duration
   /// Whether to recompress chunks that take fewer bytes then, most profitable packs first. It takes 20 to 50 times as
   /// long as storing them did. No pack becomes larger.
@@ -112,9 +112,11 @@ public struct GarbageCollectionReport: Sendable, Hashable, Codable {
 public struct Damage: Sendable, Hashable, Codable {
   /// The chunk or blob that is damaged, if its digest could be read.
   public var digest: BlobDigest?
+  /// The name of the pack; empty if the place is not known.
   public var pack: String
+  /// Where in the pack it lies, in bytes.
   public var offset: Int64
-  /// Keys that cannot be read because of it.
+  /// What cannot be read because of it: keys, and the names of states and holds.
   public var keys: [String]
   public var reason: String
 
@@ -153,7 +155,9 @@ public struct VerificationReport: Sendable, Hashable, Codable {
   public var packCount = 0
   /// Packs that were due, and read; nil unless a maximum age was given.
   public var duePackCount: Int?
+  /// Blobs that versions, states and holds need.
   public var blobCount = 0
+  /// Chunks in the packs that were read.
   public var chunkCount = 0
   /// Plain bytes that were read and checked; 0 if only the structure was verified.
   public var byteCount: Int64 = 0
@@ -190,7 +194,7 @@ public struct VersionAhead: Sendable, Hashable, Codable {
 
 /// The result of a repair.
 public struct RepairReport: Sendable, Hashable, Codable {
-  /// Where damaged packs are now.
+  /// The paths of damaged packs that were set aside.
   public var setAside: [String] = []
   /// The damage in those packs.
   public var damaged: [Damage] = []
@@ -198,7 +202,7 @@ public struct RepairReport: Sendable, Hashable, Codable {
   public var unreadable: [UnreadableVersion] = []
   /// Names of holds whose blobs cannot be read until the same bytes are put again.
   public var unreadableHolds: [String] = []
-  /// Whether packs have records that only a later build can read. Such packs are left alone.
+  /// Whether packs have records that only a later build can read. Such packs stay as they are.
   public var hasLaterRecords = false
   /// Versions that could not be read, and were dropped because their loss was accepted.
   public var dropped: [UnreadableVersion] = []
@@ -220,6 +224,7 @@ public struct RepairReport: Sendable, Hashable, Codable {
 
 /// A version that cannot be read.
 public struct UnreadableVersion: Sendable, Hashable, Codable {
+  /// Its key, or the name of a state.
   public var key: String
   public var version: BlobVersion.ID
   public var digest: BlobDigest
@@ -233,7 +238,7 @@ public struct UnreadableVersion: Sendable, Hashable, Codable {
 
 /// The result of `keep`.
 public struct RetentionResult: Sendable, Hashable, Codable {
-  /// Keys that were examined.
+  /// Keys that were examined, without those that were passed over because a hold protects them.
   public var keyCount: Int
   public var droppedVersionCount: Int
 

@@ -7,8 +7,8 @@ public struct StoreLosses: Sendable, Hashable, Codable {
   /// Packs with places that cannot be read. Versions and deletions of any key may have been there.
   public var damagedPacks: [String] = []
 
-  /// The log of a store in a bucket ends before an entry that this machine has read: its end is lost, or the bucket was
-  /// brought back from an older copy. `repair` finds out which.
+  /// The log of a store in a bucket ends before an entry that this machine has read. Its end is lost, or the bucket was
+  /// brought back from an older copy; `repair` finds out which.
   public var lacksLog = false
 
   public init() {}

@@ -1,7 +1,7 @@
 /// Receives the operations of a store, for a metrics system: see ``StoreConfiguration/metrics``.
 ///
-/// The store calls it at the end of an operation, on the thread that did the work, from many threads at once. So it
-/// should only count and return. Without it, the store measures nothing.
+/// The store calls it at the end of an operation that succeeded, from many threads at once, before the caller gets the
+/// result. So it should only count and return. Without it, the store measures nothing.
 public protocol StoreMetrics: Sendable {
   func record(_ event: StoreEvent)
 }
@@ -10,7 +10,7 @@ public protocol StoreMetrics: Sendable {
 public enum StoreEvent: Sendable, Hashable {
   /// Put a blob, or all of a batch. The duration includes the sync of a durable put.
   case put(byteCount: Int64, newByteCount: Int64, storedByteCount: Int64, duration: Duration)
-  /// Read a whole blob.
+  /// Read a whole blob by `data`. Values and readers are not measured.
   case read(byteCount: Int64, duration: Duration)
   /// Made changes durable.
   case synchronized(duration: Duration)

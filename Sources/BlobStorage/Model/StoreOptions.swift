@@ -5,7 +5,7 @@ public struct StoreOptions: Sendable, Hashable {
   /// The digest algorithm that names blobs.
   public var digestAlgorithm: BlobDigest.Algorithm
   /// The average plain length of a chunk in bytes: a power of two from 1 KiB to 2 MiB. The shortest is a quarter of
-  /// it, the longest four times.
+  /// it, except at an end, and the longest four times.
   public var averageChunkByteCount: Int
   /// The codec for chunks that it makes smaller, unless a put names another.
   public var codec: CodecKind
@@ -79,7 +79,8 @@ public struct PutOptions: Sendable, Hashable {
   /// Bytes of the caller's own, kept with the version: at most ``BlobLimits/maximumMetadataByteCount``, less the media
   /// type and four bytes if there is one.
   public var metadata: [UInt8]
-  /// The kind of value, such as `image/jpeg`: kept with the version. Nothing in the store depends on it.
+  /// The kind of value, such as `image/jpeg`, in at most 127 ASCII characters: kept with the version. Nothing in the
+  /// store depends on it.
   public var mediaType: String?
   /// Set for a put without a key.
   package var heldPut: HeldPut?

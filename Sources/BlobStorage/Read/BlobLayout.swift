@@ -146,7 +146,7 @@ private final class LoadedLists: Sendable {
     var starts: [Int64]
   }
 
-  /// 3 MB.
+  /// About 4 MB: 56 bytes each.
   private static let chunkCountMax = 1 << 16
   private let lists = Mutex<(byIndex: [Int: List], chunkCount: Int)>(([:], 0))
 

@@ -32,8 +32,8 @@ package final class BlobSource: Sendable {
     return nil
   }
 
-  /// Where the store has a manifest that is the same as this layout's; nil if it has none, one that names other
-  /// chunks, or one that cannot be read now.
+  /// Where the store has a manifest that is the same as this layout's. Nil if it has none, if it names other chunks, or
+  /// if it cannot be read now.
   ///
   /// - Complexity: reads the manifest if there is one. Does not extend the catalog.
   package func place(of layout: BlobLayout) throws(BlobStorageError) -> Place? {

@@ -57,7 +57,7 @@ package final class OtherCopies: Sendable {
 
   /// The copies of a chunk, or of a manifest, that lie elsewhere than at `offset` of `pack`.
   ///
-  /// - Complexity: reads the footers of all packs at the first call for a pack.
+  /// - Complexity: reads the footers of all packs, unless the result for this pack is kept and the epoch is the same.
   func copies(
     of digest: BlobDigest, isManifest: Bool = false, insteadOf pack: PackName, _ offset: Int64
   ) throws(BlobStorageError) -> [Copy] {

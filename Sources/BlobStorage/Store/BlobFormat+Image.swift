@@ -21,7 +21,7 @@
     ///
     /// - Parameters:
     ///   - type: such as `.png`, `.jpeg` or `.heic`.
-    ///   - quality: 0 to 1, where the format loses something.
+    ///   - quality: from 0 to 1, for formats that lose something.
     public static func image(type: UTType, quality: Double = 0.9) -> Self {
       BlobFormat { image in
         let data = NSMutableData()

@@ -3,7 +3,9 @@ import Foundation
 
 /// A blob that is open for reading any part of it. Ranges are half-open and count plain bytes.
 ///
-/// It holds a lease: the blob stays readable until ``close()``, or until the reader is released.
+/// It holds a lease: the blob stays readable until ``close()``, until the reader is released, or until the store is
+/// closed. Without a lease gc may remove a blob that is dropped meanwhile. A reader has none on a disk that is full or
+/// cannot be written, and gc of other machines sees none.
 public final class BlobReader: Sendable {
   private let blob: OpenBlob
   private let pool: OperationPool
@@ -22,9 +24,10 @@ public final class BlobReader: Sendable {
 
   /// The verified bytes of a range, clamped at the blob's end.
   ///
-  /// - Throws: `invalidArgument` for a range that begins past the end or below 0, `corrupted`, `closed`.
-  /// - Complexity: reads only the chunks that the range touches. Chunks in the page cache take one system call each,
-  ///   others go through DispatchIO.
+  /// - Throws: `invalidArgument` for a range that begins past the end or below 0, `corrupted`, `closed`, `cancelled`,
+  ///   `io`.
+  /// - Complexity: reads only the chunks that the range touches. A chunk in the page cache takes a system call or two,
+  ///   others go through DispatchIO. In a bucket, chunks that are not on this machine take requests.
   public func read(_ range: Range<Int64>) async throws(BlobStorageError) -> DispatchData {
     try await pool.run { [blob] () throws(BlobStorageError) in Unchecked(value: try blob.read(range)) }.value
   }
@@ -49,6 +52,8 @@ public final class BlobReader: Sendable {
   ///
   /// The sink runs on one of the store's threads, and keeps others from it while it waits: for a slow consumer, use
   /// ``chunks(in:)``. An error that it throws ends the reading as `sourceFailed`, unless it is a ``BlobStorageError``.
+  ///
+  /// - Throws: what ``read(_:)`` throws; `corrupted` after the last byte if the whole blob does not match its digest.
   public func stream(
     _ range: Range<Int64>? = nil, to sink: @escaping @Sendable (UnsafeRawBufferPointer) throws -> Void
   ) async throws(BlobStorageError) {
@@ -57,7 +62,8 @@ public final class BlobReader: Sendable {
     }
   }
 
-  /// The bytes of a range in order, in parts of one or more whole chunks and about 1 MiB; of the whole blob by default.
+  /// The bytes of a range in order, part by part; of the whole blob by default. A part ends with the chunk by which it
+  /// reaches 1 MiB, so it is shorter than 1 MiB and the longest chunk together.
   ///
   /// Reads each part on request, so a slow consumer occupies neither memory nor a thread. Verifies each chunk but,
   /// unlike ``stream(_:to:)``, not the digest of the whole blob.
@@ -75,8 +81,8 @@ public final class BlobReader: Sendable {
 
 /// The bytes of a range of a blob, part by part.
 ///
-/// Its iterator throws `invalidArgument` for a range that begins past the end or below 0, `corrupted`, `closed`, and
-/// `cancelled` if the task is cancelled.
+/// Its iterator throws `corrupted`, `io`, `closed`, and `cancelled` if the task is cancelled. It throws
+/// `invalidArgument` for a range that begins past the end or below 0 and is not empty.
 public struct BlobChunks: AsyncSequence, Sendable {
   fileprivate let reader: BlobReader
   fileprivate let range: Range<Int64>
@@ -97,7 +103,8 @@ public struct BlobChunks: AsyncSequence, Sendable {
   }
 }
 
-/// The versions that a key had at one moment, newest first. Each stays readable until ``close()``.
+/// The versions that a key had at one moment, newest first. Each stays readable until ``close()``, as a reader's blob
+/// does.
 public final class VersionHistory: Sendable {
   let held: HeldVersions
   private let pool: OperationPool
@@ -109,12 +116,11 @@ public final class VersionHistory: Sendable {
 
   deinit { held.close() }
 
-  /// The versions, newest first.
   public var versions: [BlobVersion] { held.versions }
 
   /// The bytes of one of them.
   ///
-  /// - Throws: `corrupted`, `closed`; `invalidArgument` for an index outside ``versions``.
+  /// - Throws: `corrupted`, `closed`, `cancelled`, `io`; `invalidArgument` for an index outside ``versions``.
   public func data(at index: Int) async throws(BlobStorageError) -> Data {
     try await pool.run { [held] () throws(BlobStorageError) in try held.data(at: index) }
   }

@@ -24,6 +24,8 @@ extension BlobStore {
   }
 
   /// The bytes with that digest; nil when the store has no such blob.
+  ///
+  /// - Throws: `corrupted` when the bytes are damaged.
   public func data(
     for digest: BlobDigest, verification: Verification = .digest
   ) async throws(BlobStorageError) -> Data? {
@@ -38,7 +40,12 @@ extension BlobStore {
 
   /// Opens a key's current or named version for random access; nil when there is none.
   ///
-  /// The version stays readable until the reader is closed, even if it is dropped and collected.
+  /// The version stays readable until the reader is closed, even if it is dropped meanwhile: ``BlobReader`` says when
+  /// not.
+  ///
+  /// - Throws: `corrupted` when its manifest is damaged or missing; `busy` when the key changes faster than it can be
+  ///   opened.
+  /// - Complexity: writes a lease of 40 bytes. Reads the manifest of a blob of several chunks.
   public func reader(
     forKey key: String, version: BlobVersion.ID? = nil
   ) async throws(BlobStorageError) -> BlobReader? {
@@ -48,14 +55,18 @@ extension BlobStore {
   }
 
   /// Opens the blob with that digest; nil when the store does not have it.
+  ///
+  /// - Throws: `corrupted` when its manifest is damaged.
   public func reader(for digest: BlobDigest) async throws(BlobStorageError) -> BlobReader? {
     try await run { [pool] (engine) throws(BlobStorageError) in
       try engine.openBlob(digest).map { BlobReader(blob: $0, pool: pool) }
     }
   }
 
-  /// Whether the store has a blob with that digest. Unless a version or a hold has it, gc may remove it at any time.
+  /// Whether the store has a blob with that digest; true also for a chunk of a longer blob. Unless a version or a hold
+  /// needs it, gc may remove it at any time.
   ///
+  /// - Throws: `corrupted` when its manifest is damaged.
   /// - Complexity: a lookup; a blob of several chunks takes one read.
   public func contains(_ digest: BlobDigest) async throws(BlobStorageError) -> Bool {
     try await run { (engine) throws(BlobStorageError) in try engine.contains(digest) }
@@ -80,9 +91,10 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.versions(key) }
   }
 
-  /// All current versions of a key. They stay readable until the history is closed.
+  /// The versions that a key has now. They stay readable until the history is closed, as a reader's blob does.
   ///
-  /// - Complexity: writes a lease for each version.
+  /// - Throws: `busy` when the key changes faster than they can be held.
+  /// - Complexity: memory and a lease of 40 bytes for each version.
   public func history(of key: String) async throws(BlobStorageError) -> VersionHistory {
     try await run { [pool] (engine) throws(BlobStorageError) in
       VersionHistory(try engine.holdVersions(key), pool: pool)
@@ -111,9 +123,10 @@ extension BlobStore {
   ///   - key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
   ///   - options: durability, condition, codec, metadata, and what happens to the previous version.
   ///   - progress: receives the bytes of long content that were read, and the total if it is known.
-  /// - Throws: `invalidArgument`, `conditionFailed`, `sourceFailed`, `noSpace`, `busy`, `poisoned`, `io`, `cancelled`;
-  ///   the key is then unchanged. In a bucket, a durable put also throws if publishing fails, and `cancelled` while it
-  ///   waits. Then this machine keeps the new version and publishes it later.
+  /// - Throws: `invalidArgument`, `limitExceeded`, `conditionFailed`, `sourceFailed`, `noSpace`, `busy`, `io`,
+  ///   `cancelled`; the key is then unchanged. `poisoned` if a sync has failed. If it was the sync of this put, the key
+  ///   has the new version, which a power cut may take. In a bucket, a durable put also throws if publishing fails, and
+  ///   `cancelled` while it waits. Then this machine keeps the new version and publishes it later.
   /// - Durability: as `options` says, including every chunk that the blob shares with others.
   /// - Complexity: memory is bounded for any length. A small blob takes one append and, if durable, one sync.
   @discardableResult
@@ -143,7 +156,7 @@ extension BlobStore {
   ///   - data: the bytes.
   ///   - archivingCurrent: whether the previous version stays in the key's history. By default it is dropped.
   ///   - durability: how safe the change is on return.
-  /// - Throws: what ``put(_:forKey:options:progress:)`` throws; the key is then unchanged.
+  /// - Throws: what ``put(_:forKey:options:progress:)`` throws.
   @discardableResult
   public func set(
     _ key: String, to data: Data, archivingCurrent: Bool = false, durability: Durability = .durable
@@ -166,7 +179,8 @@ extension BlobStore {
   /// Ignores the metadata and media type of `options`, because each item has its own.
   ///
   /// - Returns: one result per item, in their order.
-  /// - Throws: `limitExceeded` for an item of more than 16 MiB or a batch that is too long for one commit;
+  /// - Throws: `limitExceeded` for an item of more than 16 MiB, or a batch that is too long for one commit;
+  ///   `invalidArgument` for a condition in a store in a bucket, and for two items with one key under a condition;
   ///   `conditionFailed`. Nothing was changed.
   /// - Complexity: the items are in memory. They take one append and, if durable, one sync together.
   @discardableResult
@@ -176,13 +190,17 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.put(items, options) }
   }
 
-  /// Makes several changes in one commit: all of them or none. A batch of deletions succeeds on a full disk.
+  /// Makes several changes in one commit: all of them or none. On a full disk, a batch that only deletes may use the
+  /// store's reserve.
   ///
-  /// There is at most one change for each key.
-  ///
+  /// - Parameters:
+  ///   - changes: at most one for each key.
+  ///   - durability: how safe the changes are on return.
   /// - Returns: for each change, in their order, what a put stored, and nil for a deletion.
-  /// - Throws: `conditionFailed` when a condition does not hold; `invalidArgument` for conditions in a store in a
-  ///   bucket.
+  /// - Throws: `conditionFailed` when a condition does not hold; `invalidArgument` for two changes of one key, and for
+  ///   conditions in a store in a bucket; `limitExceeded` for an item of more than 16 MiB, or a batch that is too long
+  ///   for one commit. Nothing was changed.
+  /// - Complexity: the items are in memory. They take one append and, if durable, one sync together.
   @discardableResult
   public func apply(
     _ changes: [BlobChange], durability: Durability = .durable
@@ -190,9 +208,10 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.change(changes, durability) }
   }
 
-  /// Drops keys with all their versions, in one commit. Succeeds on a full disk.
+  /// Drops keys with all their versions, in one commit. On a full disk it may use the store's reserve.
   ///
   /// - Returns: the number of keys that existed.
+  /// - Throws: `limitExceeded` for more than one commit can drop; nothing was changed.
   @discardableResult
   public func delete(
     _ keys: [String], durability: Durability = .durable
@@ -202,7 +221,8 @@ extension BlobStore {
 
   /// Drops a key with all its versions; false when it did not exist.
   ///
-  /// - Throws: `conditionFailed` when `condition` does not hold.
+  /// - Throws: `conditionFailed` when `condition` does not hold, `invalidArgument` for a condition in a store in a
+  ///   bucket. Nothing was changed.
   @discardableResult
   public func delete(
     _ key: String, if condition: ChangeCondition = .always, durability: Durability = .durable
@@ -212,11 +232,11 @@ extension BlobStore {
     }
   }
 
-  /// Drops every key that begins with `prefix`, some thousand in each commit. After a failure some may be gone.
+  /// Drops every key that begins with `prefix`, a thousand in each commit. After a failure some may be gone.
   ///
   /// - Returns: the number of keys that existed.
   /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake: ``deleteAllKeys(durability:)``
-  ///   drops every key.
+  ///   drops every key. `held` if a hold protects one of the keys when the call begins; nothing was changed.
   @discardableResult
   public func delete(
     prefix: String, durability: Durability = .durable
@@ -226,17 +246,18 @@ extension BlobStore {
     }
   }
 
-  /// Drops every key, some thousand in each commit, and then every state that is not held. After a failure some may be
+  /// Drops every key, a thousand in each commit, and then every state that is not held. After a failure some may be
   /// gone.
   ///
   /// - Returns: the number of keys that existed.
+  /// - Throws: `held` if a hold protects a key when the call begins; nothing was changed.
   @discardableResult
   public func deleteAllKeys(durability: Durability = .durable) async throws(BlobStorageError) -> Int {
     try await run { (engine) throws(BlobStorageError) in try engine.delete(prefix: "", durability) }
   }
 
   /// Drops one version of a key. Returns false if there is none. If it was current, the version before it becomes
-  /// current.
+  /// current. On a full disk it may use the store's reserve.
   @discardableResult
   public func delete(
     version id: BlobVersion.ID, of key: String, durability: Durability = .durable
@@ -264,6 +285,8 @@ extension BlobStore {
   /// that was current stays in the history by default.
   ///
   /// - Returns: nil if the key has no such version; then nothing was changed.
+  /// - Throws: `corrupted` if the version's blob is unknown, `io` if the version's pack cannot be made durable. Nothing
+  ///   was changed.
   /// - Complexity: stores a ref and no bytes; in a bucket also the bytes that lie in packs that gc is about to remove.
   @discardableResult
   public func restore(
@@ -282,7 +305,8 @@ extension BlobStore {
   /// codec and metadata are ignored.
   ///
   /// - Returns: nil if there is no such version; then nothing was changed.
-  /// - Throws: `conditionFailed`; `busy` while gc is moving what the version needs. Then nothing was changed.
+  /// - Throws: `conditionFailed`; `busy` while gc is moving what the version needs; `invalidArgument` for a condition
+  ///   in a store in a bucket; what `restore` throws. Then nothing was changed.
   /// - Complexity: stores a ref and no bytes; in a bucket also the bytes that lie in packs that gc is about to remove.
   @discardableResult
   public func duplicate(
@@ -297,7 +321,8 @@ extension BlobStore {
   ///
   /// - Returns: false if there is no such key.
   /// - Throws: `conditionFailed` if `target` exists; `busy` while gc is moving what a version needs; `invalidArgument`
-  ///   for a store in a bucket, where another machine could create `target` at the same time. Then nothing was changed.
+  ///   if both names are equal, and for a store in a bucket, where another machine could create `target` at the same
+  ///   time. Then nothing was changed.
   @discardableResult
   public func rename(
     _ key: String, to target: String, durability: Durability = .durable
@@ -308,6 +333,9 @@ extension BlobStore {
   // MARK: Retention
 
   /// Keeps the current version of a key and its youngest `archivedCount` archived ones, and drops the others.
+  ///
+  /// A version that may still be lost does not count, so more may stay: one that a power cut may take, or that another
+  /// process of a bucket has not published.
   ///
   /// - Throws: `invalidArgument` for a negative count; nothing was changed.
   @discardableResult
@@ -321,6 +349,9 @@ extension BlobStore {
 
   /// Keeps the youngest `archivedCount` archived versions of every key of a scope and the current ones, and drops the
   /// others.
+  ///
+  /// Passes over keys that a hold protects, unless the scope is one key: then it throws `held`. After a failure some
+  /// versions may be gone.
   ///
   /// - Throws: `invalidArgument` for a negative count and for the empty prefix, which is most often a mistake:
   ///   ``KeyScope/all`` means every key. Nothing was changed.
@@ -396,7 +427,7 @@ extension BlobStore {
   ///   - options: durability, condition, codec, metadata, and what happens to the previous version.
   ///   - progress: receives the bytes that were read.
   /// - Throws: `sourceFailed` if the sequence throws, `cancelled` if the task is cancelled, and what
-  ///   ``put(_:forKey:options:progress:)`` throws; the key is then unchanged, and nothing is held.
+  ///   ``put(_:forKey:options:progress:)`` throws.
   /// - Durability: as `options` says.
   /// - Complexity: each call has a thread of its own until it returns.
   @discardableResult
@@ -432,7 +463,8 @@ extension BlobStore {
   /// The bytes of a range of a key's current or named version, clamped at the blob's end; nil when there is no version.
   ///
   /// - Throws: `invalidArgument` for a range that begins past the end or below 0, `corrupted`.
-  /// - Complexity: reads only the chunks that the range touches. For several ranges of one blob, a reader is faster.
+  /// - Complexity: writes a lease, and reads only the chunks that the range touches. For several ranges of one blob, a
+  ///   reader is faster.
   public func data(
     forKey key: String, version: BlobVersion.ID? = nil, in range: Range<Int64>
   ) async throws(BlobStorageError) -> Data? {
@@ -444,6 +476,8 @@ extension BlobStore {
   }
 
   /// Opens a key's current or named version, passes it to `body`, and closes it; nil when there is no version.
+  ///
+  /// - Throws: what `reader` throws, and the errors of `body`.
   public func withReader<Result>(
     forKey key: String, version: BlobVersion.ID? = nil, isolation: isolated (any Actor)? = #isolation,
     _ body: (BlobReader) async throws -> Result
@@ -515,11 +549,13 @@ extension BlobStore {
   ///
   /// - Parameters:
   ///   - content: the bytes, a file, an open descriptor or a closure.
-  ///   - name: the name of the hold.
+  ///   - name: the name of the hold: 1 to 255 bytes of UTF-8.
   ///   - options: the codec. Holds are durable, and metadata belong to versions.
   ///   - progress: receives the bytes of long content that were read, and the total if it is known.
   /// - Throws: `conditionFailed` if the name holds another blob, or was released meanwhile; `invalidArgument` for an
-  ///   invalid name, and for a store in a bucket; what ``put(_:forKey:options:progress:)`` throws. Then nothing is held.
+  ///   invalid name, and for a store in a bucket; `limitExceeded` if the file `holds` is full; what
+  ///   ``put(_:forKey:options:progress:)`` throws. Then the call has added no hold. A name that held the same blob
+  ///   before still holds it.
   /// - Durability: durable.
   /// - Complexity: as of a durable put, and two more syncs for the hold.
   public func put(
@@ -534,18 +570,18 @@ extension BlobStore {
   /// Keeps a blob from gc until the hold is released, whatever happens to its keys.
   ///
   /// - Returns: nil if the store has no blob with that digest.
-  /// - Throws: `conditionFailed` if the name holds another blob, or was released meanwhile; `corrupted` for a blob that
-  ///   is damaged.
+  /// - Throws: what a put without a key throws, and `corrupted` for a blob that is damaged.
   /// - Durability: durable.
-  /// - Complexity: reads and verifies the blob.
+  /// - Complexity: reads and verifies the blob, and takes the syncs of a put without a key.
   @discardableResult
   public func hold(_ digest: BlobDigest, as name: String) async throws(BlobStorageError) -> BlobHold? {
     try await run { (engine) throws(BlobStorageError) in try engine.hold(digest, as: name) }
   }
 
-  /// Ends a hold. Returns false if there is none of that name. gc then removes the blob unless a version or a hold has
-  /// it.
+  /// Ends a hold. Returns false if there is none of that name. gc then removes the blob unless a version or another
+  /// hold needs it. On a full disk it may use the store's reserve.
   ///
+  /// - Throws: `corrupted` if the file `holds` cannot be read.
   /// - Durability: durable.
   @discardableResult
   public func release(_ name: String) async throws(BlobStorageError) -> Bool {

@@ -6,18 +6,20 @@ import SystemPackage
 ///
 /// Any number of processes, and of `BlobStore` values in each, can use one folder at the same time. Readers never wait
 /// for writers or for gc. All methods may be called from any task. Each runs on one of 16 threads, and suspends the
-/// caller while all of them are busy; only a small get that need not wait runs on the caller's thread. All stores in
+/// caller while all of them are busy. Only a small get that need not wait runs on the caller's thread. All stores in
 /// folders share these threads; a store in a bucket has its own. Cancelling the caller's task ends long work with
 /// `cancelled`; a commit is then made whole or not at all.
 ///
 /// A method returns nil for what is missing, and throws `corrupted` for damage. The store never returns bytes that do
-/// not match their digest, unless the caller asks for ``Verification/checksum``.
+/// not match their digest, unless the caller asks for ``Verification/checksum``. A part of a blob is compared with the
+/// digests of its chunks.
 ///
 /// Every method has these properties, except where its documentation says otherwise:
-/// - *Errors.* `closed` after ``close()``; `cancelled`; `invalidArgument` for an invalid key; `io`, `permissionDenied`
-///   and `busy` because of the medium or other processes; `noSpace`, `readOnly` and `poisoned` for changes, and `held`
-///   for one that would drop what a hold of `BlobStorageTrees` protects. A change that throws was not made, unless its
-///   sync or its publication in a bucket failed: then it may have been made.
+/// - *Errors.* `closed` after ``close()``; `cancelled`; `invalidArgument` for an invalid key, and for a digest of
+///   another algorithm than the store's; `io`, `permissionDenied` and `busy` because of the medium or other processes;
+///   `noSpace`, `readOnly`, `poisoned` and in a bucket `fenced` for changes, and `held` for one that would drop what a
+///   hold of `BlobStorageTrees` protects. A change that throws was not made, unless a sync or its publication in a
+///   bucket failed: then it may have been made.
 /// - *Durability.* A change is on the medium on return, unless its `durability` or its options say `relaxed`.
 /// - *Cost.* A lookup takes microseconds, and more where pages of the catalog are not in memory. A change takes one
 ///   append, and a sync if it is durable, which concurrent changes share.
@@ -38,7 +40,8 @@ public final class BlobStore: Sendable {
   ///
   /// `path` is a folder that is empty or does not exist. Missing parents are created.
   ///
-  /// - Throws: `storeExists`, `notAStore` for a path that holds anything else, `invalidArgument`; nothing was changed.
+  /// - Throws: `storeExists`; `notAStore` for a path that holds anything else or lies in another store;
+  ///   `invalidArgument` for options out of their range. Nothing was changed.
   /// - Durability: the store is on the medium on return.
   public static func create(
     at path: some PathConvertible, options: StoreOptions = StoreOptions(),
@@ -67,7 +70,8 @@ public final class BlobStore: Sendable {
   /// Opens the store at a path and recovers the packs of dead writers.
   ///
   /// - Throws: `noStore`, `notAStore`, `unsupportedFormat`, `corrupted` for a damaged header.
-  /// - Complexity: lists the packs; no chunk is read, unless the catalog has to be rebuilt.
+  /// - Complexity: lists the packs. Reads the packs of dead writers, and once in a boot the file of the catalog. If
+  ///   that has to be rebuilt, reads the footers of all packs: about 5 µs for each chunk.
   public static func open(
     at path: some PathConvertible, configuration: StoreConfiguration = StoreConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
@@ -79,12 +83,13 @@ public final class BlobStore: Sendable {
 
   /// Opens the store at a path for reading only. No call changes anything in its folder.
   ///
-  /// Calls that would change something throw `readOnly`. The value shows the store as it was when it was opened. It
-  /// cannot keep gc from removing a version that another process drops meanwhile; its blob is then missing. If a folder
-  /// cannot be written, as on a read-only mount, ``open(at:configuration:)`` opens it like this too.
+  /// Calls that would change something throw `readOnly`. The value shows the store as it was when it was opened. If it
+  /// needs a pack that gc has removed since, it shows the store as it is then. It cannot keep gc from removing a blob
+  /// whose version another process drops meanwhile. If a folder cannot be written, as on a read-only mount,
+  /// ``open(at:configuration:)`` opens it like this too.
   ///
   /// - Throws: as ``open(at:configuration:)``.
-  /// - Complexity: builds a catalog of its own from the packs, about 5 µs for each chunk.
+  /// - Complexity: builds a catalog of its own in the folder for temporary files, about 5 µs for each chunk.
   public static func openReadOnly(
     at path: some PathConvertible, configuration: StoreConfiguration = StoreConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
@@ -126,7 +131,7 @@ public final class BlobStore: Sendable {
     return try open(at: path, configuration)
   }
 
-  /// Whether there is a store at a path.
+  /// Whether there is a store at a path. Makes a few system calls on the caller's thread.
   public static func exists(at path: some PathConvertible) -> Bool {
     do throws(BlobStorageError) { return Engine.storeExists(at: try path.pathText()) } catch { return false }
   }
@@ -134,6 +139,9 @@ public final class BlobStore: Sendable {
   /// Closes the store: seals the current pack, syncs it, and releases all resources.
   ///
   /// Later calls throw `closed`. A store that is not closed loses nothing: the next opening recovers it.
+  ///
+  /// - Throws: if changes may not be durable. The store is closed all the same.
+  /// - Durability: all changes of this value are durable on return.
   public func close() async throws(BlobStorageError) {
     try await run(mustRun: true) { (engine) throws(BlobStorageError) in try engine.close() }
   }
@@ -172,7 +180,7 @@ public final class BlobStore: Sendable {
     try self.init(pool: OperationPool(width: OperationPool.defaultWidth), opening)
   }
 
-  /// Runs work that may wait for a network or a medium, on a thread of the pool that opens stores.
+  /// Runs work that may wait for a network or a medium, on a thread of the pool that opens stores in buckets.
   package static func blocking<T: Sendable>(
     _ body: @escaping @Sendable () throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {
@@ -188,11 +196,13 @@ public final class BlobStore: Sendable {
 }
 
 extension BlobStore {
-  /// Collects garbage: removes what no version needs. Safe at any time beside readers and writers of any process.
+  /// Collects garbage: removes what neither a version nor a hold needs. Safe at any time beside readers and writers of
+  /// any process.
   ///
   /// For a store with a cache, `trimAndCollectGarbage` of `BlobStorageCache` trims the cache first.
   ///
-  /// - Throws: `busy` when another process has been collecting for longer than `options.timeout`.
+  /// - Throws: `busy` when another process has been collecting for longer than `options.timeout`, or inside a commit
+  ///   for ten seconds; `invalidArgument` for options out of their range.
   public func collectGarbage(
     _ options: GarbageCollectionOptions = GarbageCollectionOptions(), progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> GarbageCollectionReport {
@@ -228,12 +238,14 @@ extension BlobStore {
     }
   }
 
-  /// Rebuilds the catalog from the packs. Saves the whole records of damaged packs and sets those packs aside, so that
-  /// the next put of the same bytes heals what was lost.
+  /// Rebuilds the catalog from the packs. Saves the intact records of damaged packs and sets those packs aside, so that
+  /// the next put of the same bytes heals what was lost. In a bucket damaged packs stay in place.
   ///
   /// `acceptsLosses` accepts losses for good: it drops versions that cannot be read. Their keys then answer with the
-  /// previous version, if there is one, and ``losses()`` is empty.
+  /// previous version, if there is one, and ``losses()`` is empty. It accepts nothing while packs have records that
+  /// only a later build can read.
   ///
+  /// - Throws: `busy` if another process collects or repairs for a minute, or still writes to a damaged pack.
   /// - Durability: the acceptance is on the medium on return.
   public func repair(
     acceptsLosses: Bool = false, progress: ProgressHandler? = nil
@@ -256,7 +268,8 @@ extension BlobStore {
   /// Restores the file `store` of a store's folder if it is missing, damaged or another store's, so that the store can
   /// be opened. Returns false if the file was right. A census of another store moves to `set-aside`.
   ///
-  /// - Throws: `noStore`; `notAStore` if no pack says what the file contained.
+  /// - Throws: what ``open(at:configuration:)`` throws for the file, if neither the census nor a pack says what it
+  ///   contained; `corrupted` if the packs belong to several stores.
   public static func restoreStoreFile(at path: some PathConvertible) async throws(BlobStorageError) -> Bool {
     let path = try path.pathText()
     return try await OperationPool.shared.run { () throws(BlobStorageError) in
@@ -270,7 +283,7 @@ extension BlobStore {
   /// Does not open the store. Sees only processes of the same user that could write their activity files; on a full
   /// disk, for example, they cannot.
   ///
-  /// - Throws: `noStore`, `notAStore`.
+  /// - Throws: `noStore`, `notAStore`, `unsupportedFormat`, `corrupted` for a damaged header.
   public static func activities(at path: some PathConvertible) async throws(BlobStorageError)
     -> [StoreActivity]
   {

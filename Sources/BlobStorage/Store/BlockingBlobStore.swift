@@ -51,7 +51,7 @@ public struct BlockingBlobStore: Sendable {
     try BlobStore.put(store.engine, key, content, options, nil)
   }
 
-  /// Stores bytes that are in memory, in whatever form, as the current version of a key.
+  /// Stores bytes in memory as the current version of a key.
   ///
   /// - Complexity: copies the bytes once.
   @discardableResult
@@ -114,7 +114,7 @@ public struct BlockingBlobStore: Sendable {
     try store.engine.trimHistory(of: scope, toArchived: archivedCount, durability)
   }
 
-  /// Removes what no version needs. Safe at any time beside readers and writers of any process.
+  /// Removes what neither a version nor a hold needs. Safe at any time beside readers and writers of any process.
   @discardableResult
   public func collectGarbage(
     _ options: GarbageCollectionOptions = GarbageCollectionOptions()
@@ -138,7 +138,7 @@ public struct BlockingBlobStore: Sendable {
     try store.engine.versions(key)
   }
 
-  /// All current versions of a key.
+  /// The versions that a key has now.
   public func history(of key: String) throws(BlobStorageError) -> VersionHistory {
     VersionHistory(try store.engine.holdVersions(key), pool: store.pool)
   }

@@ -23,10 +23,10 @@ struct BaseSearch: Sendable {
     }
   }
 
-  /// If a base leaves at most this share of the chunk's expected length alone, encoding it alone is not tried.
+  /// A chunk is not encoded alone if with a base it takes at most this share of what it is expected to take alone.
   private static let sureShare = 0.45
-  /// A base is used if it leaves at most this share of the chunk encoded alone. Reading then costs two chunks, and a
-  /// chunk stored alone can be a base of later versions.
+  /// A base is used if the chunk then takes at most this share of what it takes alone. Reading it costs two chunks, and
+  /// only a chunk stored alone can be a base of later versions.
   private static let worthwhileShare = 0.5
 
   let codec: CodecChoice

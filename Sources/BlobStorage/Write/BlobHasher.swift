@@ -4,7 +4,7 @@ import Synchronization
 /// Computes the digest of a blob whose bytes arrive in batches. It hashes them in order on a thread of the pool,
 /// because the thread that reads and cuts is busy.
 struct BlobHasher {
-  /// Batches that may wait before ``update(_:)`` blocks. They stay in memory, as do about as many in the pipeline.
+  /// Batches that may wait before ``update(_:)`` blocks. They stay in memory, as do those in the pipeline.
   private static let waitingCountMax = 2
 
   private let work: Work

@@ -1,7 +1,8 @@
 extension WriterSession {
   /// One commit in progress: its view of the catalog, and its access to the pack.
   ///
-  /// It collects refs and drops and appends them at the end as one record, so that a crash leaves all of them or none.
+  /// It collects refs and drops and appends them at the end, as one commit record or several that count only together.
+  /// So a crash leaves all of them or none.
   ///
   /// It has the open packs while the append lock is held. It cannot be copied and ends with the lock.
   package struct Commit: ~Copyable {
@@ -171,7 +172,7 @@ extension WriterSession {
 
 extension WriterSession {
   /// Runs a commit that replaces and keeps the current versions of keys. Syncs the packs of these versions first, so
-  /// that none of them has to be archived instead: a killed process, or one that still writes, may have left its pack
+  /// that none of them has to be archived instead. A killed process, or one that still writes, may have left its pack
   /// unsynced.
   ///
   /// - Parameter commit: calls the function that it is given at the beginning of the commit.
@@ -353,8 +354,8 @@ extension WriterSession.Commit {
     return true
   }
 
-  /// Throws `needsSync` if the current version of one of the keys could be replaced only by archiving it, until its pack
-  /// is synced.
+  /// Throws `needsSync` if the current version of one of the keys could be replaced only by archiving it, until its
+  /// pack is synced.
   fileprivate func checkKept(_ keys: [[UInt8]]) throws(BlobStorageError) {
     for key in keys {
       guard let row = try transaction.nameRow(key)?.current?.row, try !stays(replaced: row.place) else {
@@ -392,8 +393,7 @@ extension WriterSession.Commit {
     return try FoundBlobs.stays(row.digest, [row.digest], hasManifest: false, transaction, backend)
   }
 
-  /// Drops all versions of a key but the youngest `count`. If none is left, also drops those that imports have
-  /// replaced.
+  /// Drops all versions of a key but the youngest `count`. If `count` is 0, also drops those that imports replaced.
   ///
   /// Versions that another process has not published, and never may, are neither counted nor dropped, unless none is
   /// kept. In a folder, versions that a power cut may take are not counted.
@@ -508,7 +508,9 @@ extension WriterSession.Commit {
   }
 
   /// Whether this commit may refer to the chunk: it is found, trusted, and on the medium or earlier in the commit's own
-  /// pack.
+  /// pack. So is its base, if it has one.
+  ///
+  /// - Throws: `needsLookup` if the chunk could be shared once its pack is synced, and was not looked up.
   func canShare(_ digest: BlobDigest, isLookedUp: Bool) throws(BlobStorageError) -> Bool {
     if session.weaknesses.contains(.trustsCondemnedPacks) { return try transaction.chunkRow(digest) != nil }
     guard let row = try transaction.chunkToShare(digest) else { return false }
@@ -553,6 +555,7 @@ extension WriterSession.Commit {
   /// Checks that the store still has chunks that leases protect.
   ///
   /// - Parameter remedy: what the caller can do about a chunk that is gone.
+  /// - Throws: `busy` if one is gone.
   package func check(_ digests: some Sequence<BlobDigest>, remedy: String) throws(BlobStorageError) {
     for digest in digests where !session.locked({ $0.pending.hasOwnChunk(digest, in: attempt) }) {
       guard try transaction.chunkRow(digest) == nil else { continue }

@@ -29,7 +29,7 @@ struct FoundBlobs {
     needed[digest] = (chunks, hasManifest)
   }
 
-  /// Whether the commit may refer to the blobs of these versions; else notes what has to be done first.
+  /// Whether the commit may refer to the blobs of these versions; else records what has to be done first.
   ///
   /// - Throws: `corrupted` if it is not known which blob a version has.
   mutating func mayReferTo(
@@ -99,8 +99,8 @@ struct FoundBlobs {
 }
 
 extension WriterSession {
-  /// Whether a pack that versions need is missing, was cut or is not published. In a bucket a change looks for all packs
-  /// that it counts on.
+  /// Whether a pack that versions need is missing, was cut or is not published. In a bucket a change looks for all
+  /// packs that it counts on.
   package func lacksPack(of versions: [VersionRow], _ blobs: BlobSource) throws(BlobStorageError) -> Bool {
     var numbers: Set<UInt32> = []
     var isWhole = true

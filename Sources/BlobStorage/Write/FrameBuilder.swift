@@ -52,7 +52,7 @@ package struct JoinedChunks: Sendable {
 
   /// Returns the records to append.
   ///
-  /// - Parameter isThere: whether a chunk need not be stored any more.
+  /// - Parameter isThere: whether a chunk need not be stored.
   package func parts(
     by choice: CodecChoice, _ codecs: CodecPool,
     except isThere: (BlobDigest) throws(BlobStorageError) -> Bool

@@ -32,7 +32,7 @@ struct OpenPacks: ~Copyable {
   /// The value of ``settledCount`` once the catalog has all pending records.
   var appliedEnd: Int { settledCount + pending.count }
 
-  /// The watermark up to which all that was flushed is durable.
+  /// What must be on the medium for all that was flushed to be durable; nil without a current pack.
   var watermark: WriterSession.Watermark? {
     writer.map { WriterSession.Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }
   }

@@ -1,5 +1,5 @@
-/// The records that a session has appended and that views may lack: those that no commit has made visible, and those
-/// that became visible while attempts to commit were in progress.
+/// The records that a session has appended and that views may lack. No commit has made them visible, or they became
+/// visible while attempts to commit were in progress.
 package struct PendingRecords: Sendable {
   /// With the base of each chunk that has one.
   private var chunks: [BlobDigest: BlobDigest?] = [:]
@@ -30,7 +30,7 @@ package struct PendingRecords: Sendable {
     if let base = chunks[digest] { base == nil } else { false }
   }
 
-  /// Returns false if the record is pending already.
+  /// Makes a record pending; false if it is already.
   mutating func insert(_ content: PackRecord.Content) -> Bool {
     if contains(content) { return false }
     switch content {
@@ -47,7 +47,7 @@ package struct PendingRecords: Sendable {
     return true
   }
 
-  /// Forgets the manifests of a commit that has failed: nothing protects what they name any more.
+  /// Forgets the manifests of a commit that has failed: nothing protects what they name.
   mutating func removeManifests() { manifests = [] }
 
   /// Forgets records that every new view shows.

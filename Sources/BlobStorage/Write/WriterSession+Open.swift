@@ -18,8 +18,8 @@ extension WriterSession {
     }
   }
 
-  /// The open packs of a folder. A sealed pack stays sealed, and a new pack has the greatest number: so this reads only
-  /// the rows from the first pack on that was open the last time.
+  /// The open packs of a folder. Reads only the rows from the first pack on that was open the last time: a sealed pack
+  /// stays sealed, and a new pack has the greatest number.
   private func openPacks() throws(BlobStorageError) -> [PackRow] {
     let known = locked { $0.firstOpenPack }
     return try catalog.read { (view) throws(BlobStorageError) in

@@ -181,7 +181,7 @@ extension WriterSession {
     }
   }
 
-  /// The error for a pack whose sync has failed: nothing makes it durable any more.
+  /// The error for a pack whose sync has failed: no later sync makes it durable.
   private func lost(_ pack: PackName) -> BlobStorageError {
     ending ?? poison(pack, BlobStorageError(.io, "an earlier sync of it had failed"))
   }
@@ -208,7 +208,7 @@ extension WriterSession {
 
   /// Syncs a pack that this session does not write.
   ///
-  /// - Returns: false if an earlier sync of the pack has failed. No later one makes that good.
+  /// - Returns: false if an earlier sync of the pack has failed: no later one makes that good. True if it has no file.
   @discardableResult
   package func synchronizeOther(_ name: PackName) throws(BlobStorageError) -> Bool {
     guard let file = try backend.openPack(name) else { return true }
@@ -359,8 +359,8 @@ extension WriterSession {
 
 /// Seals packs.
 extension WriterSession {
-  /// Ends full packs. Also ends a pack that only puts have made long that failed: they committed nothing, and what they
-  /// appended stays in the pack.
+  /// Ends full packs, and a pack that failed puts have made long: they committed nothing, and what they appended stays
+  /// in the pack.
   func endLongPack() throws(BlobStorageError) {
     // Looked at again under the append lock: another thread may have ended the pack and begun the next one.
     if locked({ $0.isLong }) { sealWhenSettled { _ in locked { $0.isLong } } }

@@ -34,7 +34,8 @@ package final class WriterSession: Sendable {
   let packRecordCountTarget: Int
   /// When its packs were begun at the earliest, as they say.
   let packTimeMin: UInt64
-  /// Zeros written ahead in a pack when durable commits follow each other closely: a sixty-fourth of a pack, 1 MiB.
+  /// Zeros written ahead in a pack when durable commits follow each other closely: a sixty-fourth of a pack, by default
+  /// 1 MiB.
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
   /// The most zeros written ahead when small commits without a sync follow each other. They should stay in the
   /// processor's cache until they are overwritten.
@@ -287,7 +288,7 @@ package final class WriterSession: Sendable {
     return publication
   }
 
-  /// - Parameter isSettled: whether the published records stay visible, so that they are no longer pending.
+  /// - Parameter isSettled: whether the published records stay visible, so that they are not pending.
   private func publish<T>(
     _ packs: inout OpenPacks, _ view: ReadTransaction, _ number: UInt64, _ slot: LiveTable.Slot?,
     _ body: (inout Commit) throws(BlobStorageError) -> T, isSettled: () -> Bool
@@ -485,8 +486,8 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Gives up a pack that cannot be written any more. Loses its pending records, and truncates the refs and drops of a
-  /// commit in progress.
+  /// Gives up a pack that cannot be written. Loses its pending records, and truncates the refs and drops of a commit in
+  /// progress.
   func lose(
     _ writer: PackWriter, _ packs: inout OpenPacks, _ cause: BlobStorageError, commitOffset: Int64? = nil
   ) {
@@ -502,7 +503,7 @@ package final class WriterSession: Sendable {
     do throws(BlobStorageError) {
       try writer.file.truncate(to: end)
       try writer.file.synchronize()
-      // What is left of it counts as synced, and no later sync is for this pack.
+      // Its other records count as synced, and no later sync is for this pack.
       try backend.synchronizeNames()
     } catch {
       syncs.markFailed(writer.name)
