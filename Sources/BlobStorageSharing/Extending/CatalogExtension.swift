@@ -74,7 +74,7 @@ package final class CatalogExtension: Sendable {
   /// call, and none that was removed before.
   ///
   /// - Parameter isFull: whether to list all packs, which also reveals lost packs and packs that no change names.
-  /// - Throws: `cancelled` also while another thread runs.
+  /// - Throws: `cancelled` also while another thread runs; `busy` if other machines keep removing packs.
   /// - Complexity: one listing if nothing has changed. Otherwise a get for each change, and one to three requests for
   ///   each new pack, several at once. If it lists all packs, also one listing for each 1,000.
   @discardableResult
@@ -98,7 +98,7 @@ package final class CatalogExtension: Sendable {
     return try result.get()
   }
 
-  /// The number of callers in ``run()``.
+  /// The number of callers in ``run(isFull:)``.
   package var waitingCount: Int { turns.withLock { $0.waitingCount } }
 
   /// Extends the catalog because a read lacks data.
@@ -399,7 +399,7 @@ package final class CatalogExtension: Sendable {
     return intake.applied == names ? intake.addedCount : nil
   }
 
-  /// Rebuilds the catalog if a pack that exists only on this machine is gone.
+  /// Rebuilds the catalog if a pack that existed only on this machine is gone.
   private func checkNothingLost(_ names: Set<PackName>) throws(BlobStorageError) {
     guard !names.isEmpty else { return }
     let local = Set(try backend.localPackNames().live)

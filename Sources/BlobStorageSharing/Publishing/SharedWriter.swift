@@ -104,7 +104,7 @@ final class SharedWriter: PackPublisher {
     let names = try rows(packs, session).filter { !backend.isThere($0) }.map(\.name)
     guard !names.isEmpty else { return nil }
     let areThere = names.count > Self.askedCountMax ? false : try backend.areThere(names)
-    // Of lost ones, `checkKept` tells what relies on them.
+    // Keep the names of lost ones, so that `checkKept` ends the imports that rely on them.
     if areThere { kept.withLock { $0.names.subtract(names) } } else { _ = try listLost() }
     return try firstAbsent(of: Set(names), session)
   }
