@@ -147,7 +147,8 @@ package final class CatalogExtension: Sendable {
       .busy, "Listed packs kept disappearing: try again, and verify the store.")
   }
 
-  /// Returns false if listed packs are gone: packs that the listing lacks may have copies of their records.
+  /// Returns false if it must run again. Listed packs are gone, and packs that the listing lacks may have copies of
+  /// their records; packs belong to another store; or a torn pack made it rebuild the catalog.
   private func runOnce(_ report: inout ExtensionReport, isFull: Bool) throws(BlobStorageError) -> Bool {
     let begin = time.now()
     let settled = isFull ? nil : try settled()
@@ -157,8 +158,8 @@ package final class CatalogExtension: Sendable {
       if let news, let isDone = try applyNews(news, settled, &report, begin) { return isDone }
     }
     let known = try known()
-    // List the spool first. A pack that left it before was published, so the listing has it. `settled` has found it
-    // empty before it read the changes.
+    // List the spool first. A pack that left it before was published, so the listing has it. With `settled`, the spool
+    // was empty before the changes were read.
     let local = Set(try backend.localPackNames().live)
     let published = known.complete.union(known.partial).subtracting(local)
     var listing = try look(known, isFull: isFull, settled.map { ($0, news) })
