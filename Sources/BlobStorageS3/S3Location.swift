@@ -10,7 +10,7 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
   /// Parses a place, which begins with `s3://`.
   ///
   /// - Throws: `invalidArgument` for another beginning or an invalid bucket name. Also for a prefix of more than 512
-  ///   bytes, with control characters, or with a part that is empty, `.` or `..`, which a proxy might rewrite.
+  ///   bytes, with control characters, or with a part that is empty, `.` or `..`: a proxy might rewrite it.
   public init(_ text: String) throws(BlobStorageError) {
     // A password before the bucket's name must not reach a log.
     let shown = text.contains("@") ? "What is named" : "'\(text)'"

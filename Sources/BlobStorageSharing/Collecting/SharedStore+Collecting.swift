@@ -77,7 +77,7 @@ extension SharedStore {
   /// A stray object under a later name makes all names before it look lost. A damaged pack was published if its header
   /// can be read: no stray object has it.
   ///
-  /// - Parameter engine: what its catalog has as published counts, too.
+  /// - Parameter engine: the packs that its catalog has as published count, too.
   /// - Throws: `corrupted`, with the stray object's name.
   private func checkPublished(
     _ lost: Set<PackName>, _ listing: StoreListing, _ engine: Engine
@@ -182,7 +182,7 @@ extension SharedStore {
       backend.adopt(collections)
       try acknowledgeCondemnation(engine)
     }
-    // Before losses end the collection: what was damaged when it was read may be whole again.
+    // Look again before losses end the collection: a damaged pack may be whole again.
     for (_, row) in try own.catalog.packRows() where row.isDamaged {
       guard try store.canBeRead(row.name) else { continue }
       try own.catalog.rebuild(because: nil)

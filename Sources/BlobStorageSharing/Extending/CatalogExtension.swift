@@ -203,7 +203,7 @@ package final class CatalogExtension: Sendable {
     return true
   }
 
-  /// Reads published packs from the object store whose copies in the spool a power cut has torn, and rebuilds a catalog
+  /// Distrusts copies in the spool that a power cut has torn, so that reads use the published packs. Rebuilds a catalog
   /// that has records of such a copy.
   ///
   /// Adoption does the same, but another process may be adopting them, or the object store may have failed meanwhile.

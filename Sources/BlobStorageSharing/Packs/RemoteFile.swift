@@ -53,7 +53,7 @@ package final class RemoteFile: File {
       if let footer, try footer.read(into: target, at: offset) { return count }
       if let whole, try whole.read(into: target, at: offset) == count { return count }
     } catch {
-      // What this machine's medium cannot read is fetched.
+      // If the local medium cannot read it, fetch it.
     }
     let ahead = state.withLock { state in
       // Allow a step back, because several threads read neighbouring ranges.

@@ -182,7 +182,7 @@ struct SpoolAdoption {
       }
       defer { file.close() }
       try backend.settle(name)
-      // A power cut may have torn what lies here, if an index knew the pack.
+      // If the catalog knows the pack from an index, a power cut may have torn the local file.
       backend.forgetRecords(name)
     }
     return others

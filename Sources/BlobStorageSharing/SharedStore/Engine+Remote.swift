@@ -108,8 +108,7 @@ extension Engine {
     try shared?.acknowledgeCondemnation(self)
   }
 
-  /// Does the periodic work of an open store: publishes what was written, extends the catalog and acknowledges
-  /// condemnations.
+  /// Does the periodic work of an open store: publishes commits, extends the catalog and acknowledges condemnations.
   package func runPeriodicWork() { shared?.runPeriodicWork(self) }
 
   /// Shows collectors that this process lives.
