@@ -163,7 +163,7 @@ extension RemoteBackend {
     return true
   }
 
-  /// Checks published packs, several at once; returns whether all exist.
+  /// Checks published packs, several at once; returns whether all exist, with any length.
   func areThere(_ names: [PackName]) throws(BlobStorageError) -> Bool {
     let objects = objects
     let ahead = FetchAhead(count: names.count, width: width) { (index) throws(BlobStorageError) in

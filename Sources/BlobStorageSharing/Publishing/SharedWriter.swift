@@ -144,7 +144,7 @@ final class SharedWriter: PackPublisher {
   ///
   /// - Parameter lossCount: ``keptLossCount`` when the import began.
   /// - Throws: `corrupted` if one is missing, or if one that unchanged files rely on was cut. Later puts do not rely on
-  ///   it.
+  ///   it. Unchanged files in a cut one make imports of other processes fail, too.
   func checkKept(of session: WriterSession, since lossCount: Int) throws(BlobStorageError) {
     try checking.acquire()
     defer { checking.release() }
