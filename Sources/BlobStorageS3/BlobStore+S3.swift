@@ -7,11 +7,12 @@ extension BlobStore {
   ///
   /// First tests whether the object store has conditional put: of concurrent puts of one new name with `If-None-Match:
   /// *`, exactly one must store. Without it, a suspended writer cannot be fenced. The store then names this state
-  /// folder, and only this folder may collect garbage, once all writers have acknowledged.
+  /// folder, and only this folder may collect garbage, once all writers have acknowledged or left.
   ///
   /// - Parameter state: This machine's state folder, created if missing.
-  /// - Throws: `storeExists`; `notAStore` if the place holds other objects, or lies inside another store; or the object
-  ///   store's refusal: `permissionDenied`, `noBucket`, `unreachable`. Then no store was created.
+  /// - Throws: `storeExists`, or `notAStore` if the place holds other objects or lies inside another store: nothing was
+  ///   created. The object store's refusal (`permissionDenied`, `noBucket`, `unreachable`), or an error of opening the
+  ///   state folder: the store may exist.
   public static func create(
     in place: S3Configuration, state: some PathConvertible, options: StoreOptions = StoreOptions(),
     configuration: StoreConfiguration = StoreConfiguration(),
@@ -34,7 +35,8 @@ extension BlobStore {
   ///
   /// - Parameter state: This machine's state folder, created if missing. Processes of one machine share it. Losing it
   ///   loses nothing that was published.
-  /// - Throws: `noStore`, `notAStore`, or the object store's refusal: `permissionDenied`, `noBucket`, `unreachable`.
+  /// - Throws: `noStore`; `notAStore`, also if the state folder belongs to another store; or the object store's
+  ///   refusal: `permissionDenied`, `noBucket`, `unreachable`.
   public static func open(
     _ place: S3Configuration, state: some PathConvertible,
     configuration: StoreConfiguration = StoreConfiguration(),

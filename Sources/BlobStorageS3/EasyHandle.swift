@@ -19,7 +19,7 @@ final class EasyHandle: @unchecked Sendable {
 
   /// Loads libcurl on first use.
   ///
-  /// - Throws: if there is no libcurl, or no memory.
+  /// - Throws: `io` if there is no libcurl, or no memory.
   init() throws(BlobStorageError) {
     if let refusal = Self.refusal {
       throw BlobStorageError(.io, "Cannot load libcurl (\(refusal)): install the package libcurl4.")

@@ -42,7 +42,7 @@ package final class HTTPTransport: Sendable {
   /// A transport for one object store.
   ///
   /// - Parameter isSecure: Whether it uses HTTPS. Otherwise it uses HTTP, and never any other protocol.
-  /// - Throws: if the certificates cannot be read.
+  /// - Throws: `invalidArgument` if the certificates cannot be read.
   package init(
     isSecure: Bool, certificates: FilePath?, proxy: S3Proxy?, patience: Patience
   ) throws(BlobStorageError) {

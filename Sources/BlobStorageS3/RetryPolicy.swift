@@ -3,7 +3,8 @@
 package struct RetryPolicy: Sendable {
   /// The most attempts, including the first.
   package var attemptCountMax: Int
-  /// The most attempts before the server has ever responded, so that a mistyped endpoint is reported soon.
+  /// The most attempts if the server has never responded, and the last attempt was refused or found no host. So a
+  /// mistyped endpoint is reported soon.
   let firstContactCountMax = 4
   /// The longest pause after the first attempt. It doubles with each attempt.
   private static let pauseBase = Duration.milliseconds(200)

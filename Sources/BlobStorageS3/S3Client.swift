@@ -13,7 +13,7 @@ package final class S3Client: Sendable {
     package var query: [(name: String, value: String)] = []
     package var headers: [(name: String, value: String)] = []
     package var body: ObjectContent?
-    /// The longest body of a successful response.
+    /// The longest body of a response. Less than 1 MiB counts as 1 MiB, because the response may be a refusal.
     package var answerByteCountMax = 1 << 20
 
     package init(_ method: String, _ name: String?) {
@@ -33,7 +33,7 @@ package final class S3Client: Sendable {
     var wasAnswered = false
   }
 
-  /// The longest body of a refusal.
+  /// Every response may have a body of this length, because it may be a refusal.
   private static let refusalByteCountMax = 1 << 20
 
   package let configuration: S3Configuration
@@ -45,7 +45,7 @@ package final class S3Client: Sendable {
 
   /// Creates a client. Sends nothing.
   ///
-  /// - Throws: if the certificates cannot be read.
+  /// - Throws: `invalidArgument` if the certificates cannot be read.
   package init(
     _ configuration: S3Configuration, policy: RetryPolicy = RetryPolicy(),
     patience: HTTPTransport.Patience = .init(), surroundings: S3Surroundings = .system
@@ -64,7 +64,7 @@ package final class S3Client: Sendable {
   /// A retried request may have taken effect the first time.
   ///
   /// - Throws: The object store's refusal or the network's failure in one sentence, after all attempts; `cancelled` if
-  ///   the task was: the request may have taken effect.
+  ///   the task was; or the error of reading the body. The request may have taken effect.
   package func send(
     _ request: Request, accepts: (HTTPAnswer) -> Bool = { _ in false }
   ) throws(BlobStorageError) -> HTTPAnswer {

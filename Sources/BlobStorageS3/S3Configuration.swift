@@ -12,7 +12,7 @@ public struct S3Configuration: Sendable {
   public var endpoint: S3Endpoint
   /// How requests name the bucket.
   public var addressing: S3Endpoint.Addressing
-  /// The region that requests are signed for. Self-hosted object stores accept any.
+  /// The region that requests are signed for. Most self-hosted object stores accept any.
   public var region: String
   /// The keys that sign requests.
   public var credentials: S3Credentials
@@ -65,7 +65,8 @@ extension S3Configuration {
   /// else `~/.aws/credentials` and `~/.aws/config`. Without an endpoint, requests go to AWS. With one, they name the
   /// bucket in the path, unless the profile says otherwise.
   ///
-  /// - Throws: `permissionDenied` without credentials, `invalidArgument` for malformed settings.
+  /// - Throws: `permissionDenied` without credentials; `invalidArgument` for malformed settings, or if no file has the
+  ///   profile that `AWS_PROFILE` names.
   public init(
     location: S3Location, environment: [String: String] = ProcessInfo.processInfo.environment
   ) throws(BlobStorageError) {

@@ -9,8 +9,8 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
 
   /// Parses a place, which begins with `s3://`.
   ///
-  /// - Throws: `invalidArgument` for an invalid bucket name. Also for a prefix of more than 512 bytes, with control
-  ///   characters, or with a part that is empty, `.` or `..`, which a proxy might rewrite.
+  /// - Throws: `invalidArgument` for another beginning or an invalid bucket name. Also for a prefix of more than 512
+  ///   bytes, with control characters, or with a part that is empty, `.` or `..`: a proxy might rewrite it.
   public init(_ text: String) throws(BlobStorageError) {
     // A password before the bucket's name must not reach a log.
     let shown = text.contains("@") ? "What is named" : "'\(text)'"
@@ -62,7 +62,7 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
   private static let prefixByteCountMax = 512
   private static let scheme = "s3://"
 
-  // Accepts the names that any object store accepts: AWS refuses '_' and upper case in new buckets.
+  // Accepts '_' and upper case, which AWS refuses in new buckets, because other object stores accept them.
   private static func isBucket(_ text: Substring) -> Bool {
     (3...63).contains(text.utf8.count) && text.first != "." && text.first != "-"
       && text.utf8.allSatisfy { $0.isLetterOrDigit(or: "-._") }

@@ -3,8 +3,8 @@ import BlobStorageSharing
 
 /// Stores objects in a bucket, below the location's prefix. Each call is one S3 request.
 ///
-/// A single PUT stores an object whole or not at all, so an interruption leaves no parts behind. The client reads an
-/// object twice, to sign and to send it, and never holds all of it in memory. It uses only widely supported features:
+/// A single PUT stores an object whole or not at all, so an interruption leaves no parts behind. A put reads a file
+/// twice, to sign and to send it, and never holds all of it in memory. Requests use only widely supported features:
 /// `If-None-Match: *` on a PUT, ranges, and listings after a name.
 package final class S3ObjectStore: ObjectStore {
   /// The longest object. All object stores accept five times as much in one PUT.

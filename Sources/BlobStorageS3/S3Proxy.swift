@@ -10,8 +10,10 @@ public struct S3Proxy: Hashable, Sendable {
 
   /// Reads the proxy for an object store from `https_proxy` or `HTTPS_PROXY`, or from `http_proxy` without TLS.
   ///
-  /// `no_proxy` and `NO_PROXY` list exempt hosts. `HTTP_PROXY` in upper case is ignored, because a web server may set
-  /// it from a request's header.
+  /// Nil if none is set, or if `no_proxy` or `NO_PROXY` exempts the host. `HTTP_PROXY` in upper case is ignored,
+  /// because a web server may set it from a request's header.
+  ///
+  /// - Throws: `invalidArgument` if the text is not a proxy.
   package init?(for endpoint: S3Endpoint, bucketHost: String, environment: [String: String])
     throws(BlobStorageError)
   {

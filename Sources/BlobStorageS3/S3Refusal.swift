@@ -5,7 +5,7 @@ struct S3Refusal {
   /// The object store's error code, such as `NoSuchBucket`; empty if it sends none.
   let code: String
   let status: Int
-  /// The pause that the object store requests.
+  /// The pause that the object store requests in seconds; a date is ignored.
   let pauseAsked: Duration?
   /// The object store's time.
   let time: UTCTime?
@@ -24,7 +24,8 @@ struct S3Refusal {
     time = answer.header("Date").flatMap { UTCTime(httpDate: $0) }
   }
 
-  /// Whether a retry may succeed: the object store reports overload, its own fault, or damaged bytes.
+  /// Whether a retry may succeed: the object store reports overload, its own fault, damaged bytes, or a conflict with a
+  /// concurrent request.
   var isTransient: Bool {
     switch code {
     case "QuotaExceeded", "XMinioStorageFull": false

@@ -4,17 +4,17 @@ import SystemPackage
 
 /// Why a request got no response.
 package enum TransportFailure: Error, Sendable {
-  /// No server listens, or the host cannot be reached.
+  /// No server listens, the host cannot be reached, or the proxy's host is unknown.
   case refused(String)
   /// The host's name is unknown.
   case unknownHost
-  /// The certificate is not trusted, or another host's.
+  /// The server's certificate is not trusted, or is another host's.
   case certificate(isOtherHost: Bool)
   /// The proxy did not let the request through.
   case proxy(String)
   /// The request timed out.
   case timeout
-  /// The connection ended before the response did.
+  /// The connection ended before the response did, or curl failed in a way that has no case here.
   case cut(String)
   /// The response is longer than its limit.
   case tooLong

@@ -11,7 +11,9 @@ struct SharedRemoval: PackRemoval {
   /// Small, because no other machine can collect garbage until the round ends.
   var recompressedByteCountMax: Int64 { 128 << 20 }
 
-  /// Extends the catalog, and finishes a collection that was killed.
+  /// Extends the catalog, rebuilds it after an unfinished collection, and deletes the objects of removed packs.
+  ///
+  /// - Throws: `corrupted` if the log in the bucket lacks entries that this machine has read.
   func finishLast(_ collector: Collector) throws(BlobStorageError) {
     let (engine, backend) = (collector.engine, store.backend)
     try engine.extend()
@@ -30,8 +32,8 @@ struct SharedRemoval: PackRemoval {
     // Does nothing: one machine does not see which bases other machines are about to encode against.
   }
 
-  /// Reports packs that are neither listed nor removed: their objects were deleted, and may be needed. So may what was
-  /// cut off an object. Absent chunks are no obstacle yet: the collector marks again before it removes anything.
+  /// Reports packs that are neither listed nor removed, because their objects were deleted, and packs whose objects
+  /// were cut. Absent chunks are no obstacle yet: the collector marks again before it removes anything.
   func addObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector) {
     let backend = store.backend
     guard let listing = backend.lastListing else { return }
@@ -144,7 +146,8 @@ extension Collector {
 
   /// Tests conditional put again: the bucket may have moved behind another service, or the service was updated.
   ///
-  /// - Throws: `invalidArgument` if the object store ignores `If-None-Match`.
+  /// - Throws: `invalidArgument` if the object store ignores `If-None-Match`; `notAStore` if the object `store` is
+  ///   missing; `busy` if another machine collects.
   private func checkConditionalPuts(_ backend: RemoteBackend) throws(BlobStorageError) {
     let (objects, number) = (backend.objects, backend.collections.number)
     try ConditionalPutProbe.removeTrials(before: number, on: objects, below: objects.trialFolder)

@@ -15,7 +15,7 @@ extension SharedStore {
     defer { withExtendedLifetime(lock) {} }
     // Publish first: the collector's catalog has no unpublished drops.
     if !options.isDryRun { try engine.writer.rollOver() }
-    // Before losses end this: the loss of packs of a registered writer may not be accepted.
+    // Fence before losses end this: `acceptLosses` may refuse the loss of a registered writer's packs.
     if !options.isDryRun, !options.fencedWriters.isEmpty {
       try withCollector(engine) { (own, store) throws(BlobStorageError) in
         for writer in options.fencedWriters.sorted() { try store.fence(writer, for: own) }
@@ -43,6 +43,9 @@ extension SharedStore {
   /// The caller holds the collection lock.
   ///
   /// A late put of such a pack is a leftover, as for any removed pack.
+  ///
+  /// - Throws: `corrupted` if a stray object makes packs look lost; `invalidArgument` if only another state folder may
+  ///   write the log; `busy` if other machines keep collecting.
   package func acceptLosses(_ engine: Engine, replaced: Set<PackName>) throws(BlobStorageError) {
     try checkCollects(engine)
     let known = try Set(catalogExtension.run(isFull: true).missing).union(replaced)
@@ -74,7 +77,7 @@ extension SharedStore {
   /// A stray object under a later name makes all names before it look lost. A damaged pack was published if its header
   /// can be read: no stray object has it.
   ///
-  /// - Parameter engine: what its catalog has as published counts, too.
+  /// - Parameter engine: the packs that its catalog has as published count, too.
   /// - Throws: `corrupted`, with the stray object's name.
   private func checkPublished(
     _ lost: Set<PackName>, _ listing: StoreListing, _ engine: Engine
@@ -179,7 +182,7 @@ extension SharedStore {
       backend.adopt(collections)
       try acknowledgeCondemnation(engine)
     }
-    // Before losses end the collection: what was damaged when it was read may be whole again.
+    // Look again before losses end the collection: a damaged pack may be whole again.
     for (_, row) in try own.catalog.packRows() where row.isDamaged {
       guard try store.canBeRead(row.name) else { continue }
       try own.catalog.rebuild(because: nil)
@@ -270,8 +273,8 @@ extension SharedStore {
   /// Half of the limit is for this machine's own rows, the other half for cached parts of the index.
   private var limitOfCatalog: Int64 { remote.configuration.catalogByteLimit / 2 }
 
-  /// Puts an index with all rows of a collector's catalog, if the catalog is longer than the limit and the newest index
-  /// is no longer useful.
+  /// If a collector's catalog is longer than the limit, puts an index with all of its rows. If the newest index still
+  /// serves, puts at most a new root for it.
   ///
   /// Logs a failure: the index saves space and time, and nothing else depends on it.
   func keepIndex() {

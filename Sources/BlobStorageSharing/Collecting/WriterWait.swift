@@ -85,7 +85,7 @@ struct WriterWait {
 
   /// Waits, then fences silent writers. Returns all fenced writers, including those that other collectors fenced.
   ///
-  /// - Throws: `busy` if a writer lives and has not acknowledged.
+  /// - Throws: `busy` if a writer has not acknowledged and lives, was not waited for long enough, or cannot be fenced.
   mutating func run(
     _ condemned: Collections, seconds: Double, progress: ProgressHandler,
     _ waiting: (Collections) throws(BlobStorageError) -> Void

@@ -74,7 +74,7 @@ package final class CatalogExtension: Sendable {
   /// call, and none that was removed before.
   ///
   /// - Parameter isFull: whether to list all packs, which also reveals lost packs and packs that no change names.
-  /// - Throws: `cancelled` also while another thread runs.
+  /// - Throws: `cancelled` also while another thread runs; `busy` if other machines keep removing packs.
   /// - Complexity: one listing if nothing has changed. Otherwise a get for each change, and one to three requests for
   ///   each new pack, several at once. If it lists all packs, also one listing for each 1,000.
   @discardableResult
@@ -98,7 +98,7 @@ package final class CatalogExtension: Sendable {
     return try result.get()
   }
 
-  /// The number of callers in ``run()``.
+  /// The number of callers in ``run(isFull:)``.
   package var waitingCount: Int { turns.withLock { $0.waitingCount } }
 
   /// Extends the catalog because a read lacks data.
@@ -147,7 +147,8 @@ package final class CatalogExtension: Sendable {
       .busy, "Listed packs kept disappearing: try again, and verify the store.")
   }
 
-  /// Returns false if listed packs are gone: packs that the listing lacks may have copies of their records.
+  /// Returns false if it must run again. Listed packs are gone, and packs that the listing lacks may have copies of
+  /// their records; packs belong to another store; or a torn pack made it rebuild the catalog.
   private func runOnce(_ report: inout ExtensionReport, isFull: Bool) throws(BlobStorageError) -> Bool {
     let begin = time.now()
     let settled = isFull ? nil : try settled()
@@ -157,8 +158,8 @@ package final class CatalogExtension: Sendable {
       if let news, let isDone = try applyNews(news, settled, &report, begin) { return isDone }
     }
     let known = try known()
-    // List the spool first. A pack that left it before was published, so the listing has it. `settled` has found it
-    // empty before it read the changes.
+    // List the spool first. A pack that left it before was published, so the listing has it. With `settled`, the spool
+    // was empty before the changes were read.
     let local = Set(try backend.localPackNames().live)
     let published = known.complete.union(known.partial).subtracting(local)
     var listing = try look(known, isFull: isFull, settled.map { ($0, news) })
@@ -202,7 +203,7 @@ package final class CatalogExtension: Sendable {
     return true
   }
 
-  /// Reads published packs from the object store whose copies in the spool a power cut has torn, and rebuilds a catalog
+  /// Distrusts copies in the spool that a power cut has torn, so that reads use the published packs. Rebuilds a catalog
   /// that has records of such a copy.
   ///
   /// Adoption does the same, but another process may be adopting them, or the object store may have failed meanwhile.
@@ -399,7 +400,7 @@ package final class CatalogExtension: Sendable {
     return intake.applied == names ? intake.addedCount : nil
   }
 
-  /// Rebuilds the catalog if a pack that exists only on this machine is gone.
+  /// Rebuilds the catalog if a pack that existed only on this machine is gone.
   private func checkNothingLost(_ names: Set<PackName>) throws(BlobStorageError) {
     guard !names.isEmpty else { return }
     let local = Set(try backend.localPackNames().live)

@@ -16,7 +16,7 @@ struct PublishedIntake {
   private(set) var strays: Set<PackName> = []
   /// Packs whose header, footer or records were damaged.
   private(set) var damaged: Set<PackName> = []
-  /// The number of packs added to the catalog.
+  /// The number of packs added to the catalog, without unreadable ones.
   private(set) var addedCount: UInt64 = 0
 
   private let builder: CatalogBuilder

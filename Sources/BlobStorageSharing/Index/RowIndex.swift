@@ -41,8 +41,9 @@ package final class RowIndex: OuterRows {
     return BlobStorageError(.catalogDamaged, "The store's index cannot be used: \(reason)")
   }
 
-  /// Reads and decodes bytes of a part, and fetches them once more if they are damaged. If the object is gone or
-  /// damaged, throws `catalogDamaged`: the catalog must be rebuilt.
+  /// Reads and decodes bytes of a part, and fetches them once more if they are damaged.
+  ///
+  /// - Throws: `catalogDamaged` if the object is gone or damaged: the catalog must be rebuilt.
   private func read<T>(
     _ place: RunPlace, _ decode: ([UInt8]) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
@@ -163,7 +164,7 @@ package final class RowIndex: OuterRows {
       path[path.count - 1].index += 1
       guard index + 1 >= block.count else { return }
       try leaveEnd()
-      // Few blocks that overlap would name each other in so many ways that a walk would not end.
+      // A few overlapping blocks could name each other in so many ways that a walk would never end.
       guard index < block.count, let row, SortedRows.order(block[index].key, row.key) >= 0 else { return }
       throw run.damaged("its blocks overlap.")
     }

@@ -33,7 +33,8 @@ package struct Change: Hashable, Sendable {
 
   /// Decodes a change.
   ///
-  /// - Throws: `corrupted` for bytes that are not the change of that number.
+  /// - Throws: `corrupted` for bytes that are not the change of that number; `unsupportedFormat` for another format
+  ///   version.
   package init(_ bytes: [UInt8], number: UInt32, storeID: [UInt8]) throws(BlobStorageError) {
     let name = SharedNames.change(number)
     let object = try SharedObject(bytes, .change, storeID: storeID, name: name)
@@ -71,6 +72,7 @@ package struct ChangeList: Sendable {
   /// Puts a change under the next free number, and returns the number.
   ///
   /// - Parameter known: the last number that is known to be taken, or to have been taken.
+  /// - Throws: `busy` after 1,000 attempts; `limitExceeded` after the last number.
   package func append(
     _ change: Change, after known: () -> UInt32
   ) throws(BlobStorageError) -> UInt32 {

@@ -74,7 +74,8 @@ package struct CollectionLog: Sendable {
 
   /// Whether a machine without any state reads this state or a later one.
   ///
-  /// - Complexity: two listings, and a get for each entry since the last checkpoint.
+  /// - Complexity: one listing, and a get for each entry. With a checkpoint: three listings, two gets, and a get for
+  ///   each entry since.
   func leads(to known: Collections) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
       return try read(after: Collections()).number >= known.number
@@ -165,7 +166,8 @@ package struct CollectionLog: Sendable {
   ///
   /// - Parameter horizon: the last change that may be deleted afterwards.
   /// - Returns: nil if another collector has appended an entry after `known`. Then read and plan again.
-  /// - Throws: `corrupted` if an object that is not an entry has the next entry's name.
+  /// - Throws: `corrupted` if an object that is not an entry has the next entry's name; `limitExceeded` if the entry
+  ///   would be too long.
   package func condemn(
     _ names: some Sequence<PackName>, horizon: UInt32 = 0, after known: Collections, by collector: UInt64
   ) throws(BlobStorageError) -> Collections? {

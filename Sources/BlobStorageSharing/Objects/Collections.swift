@@ -66,7 +66,7 @@ package struct Collections: Hashable, Sendable {
   /// Decodes an entry or a checkpoint.
   ///
   /// - Parameter number: the number that it must have; nil for any.
-  /// - Throws: `corrupted` for other bytes.
+  /// - Throws: `corrupted` for other bytes; `unsupportedFormat` for another format version.
   package init(
     _ bytes: [UInt8], _ kind: SharedObject.Kind, number expected: UInt32?, storeID: [UInt8], name: String
   ) throws(BlobStorageError) {

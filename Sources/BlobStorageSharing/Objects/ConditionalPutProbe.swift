@@ -11,9 +11,11 @@ import Synchronization
 package struct ConditionalPutProbe: Sendable {
   /// The result of a probe.
   package enum Finding: Hashable, Sendable {
-    /// In every round one put stored, and the object has that put's content.
+    /// In every round one put stored, and the object has that put's content. If the response to that put was lost, no
+    /// put stored, and there is an object.
     case holds
-    /// In one round `winnerCount` puts stored, or the object has the content of another put.
+    /// In one round several puts stored, there was no object or one with another content, or a later put stored.
+    /// `winnerCount` is the number of concurrent puts that stored.
     case ignored(winnerCount: Int)
   }
 

@@ -34,7 +34,7 @@ package struct Fence: Hashable, Sendable {
 
   /// Decodes a fence.
   ///
-  /// - Throws: `corrupted` for bytes that are not a fence of that name.
+  /// - Throws: `corrupted` for bytes that are not a fence of that name; `unsupportedFormat` for another format version.
   package init(_ bytes: [UInt8], _ name: PackName, storeID: [UInt8]) throws(BlobStorageError) {
     let path = SharedNames.pack(name)
     let object = try SharedObject(bytes, .fence, storeID: storeID, name: path)

@@ -17,6 +17,7 @@ package enum Publication {
   /// Publishes a pack by conditional put. All earlier packs of its writer must be published.
   ///
   /// - Parameter known: a state of the log.
+  /// - Throws: `corrupted` if an object as short as a fence has the name, but is not its fence.
   package static func publish(
     _ name: PackName, _ content: ObjectContent, _ objects: any ObjectStore, storeID: [UInt8],
     known: Collections = Collections(), weaknesses: Weaknesses = []

@@ -1,6 +1,7 @@
 import BlobStorage
 
-/// The packs of a shared store that collectors have ever removed. Their names are never used again.
+/// The names that the log of a shared store has ever removed: packs, accepted losses and end marks. They are never used
+/// again.
 ///
 /// It stores ranges of sequences, because most packs of a writer are removed in order or all at once.
 package struct RemovedPacks: Hashable, Sendable {

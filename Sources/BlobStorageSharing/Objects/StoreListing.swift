@@ -77,11 +77,11 @@ package struct StoreListing: Sendable {
     return published
   }
 
-  /// The names of published packs whose objects are as short as a fence, and none: something has replaced them, and the
+  /// The published packs whose objects are as short as a fence but are not fences: something has replaced them, so the
   /// packs are missing.
   ///
-  /// No writer publishes behind a fence, or puts an end mark there. So only what has objects behind it, or was
-  /// published, is read.
+  /// No writer publishes behind a fence, or puts an end mark there. So it reads only objects that have others behind
+  /// them, or whose names were published.
   private static func noFences(
     _ entries: [ObjectPage.Entry], _ collections: Collections, _ published: [UInt64: UInt32],
     _ strays: Set<PackName>, _ objects: any ObjectStore, _ storeID: [UInt8]

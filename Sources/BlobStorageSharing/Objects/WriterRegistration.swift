@@ -44,7 +44,8 @@ extension WriterRegistration {
 
   /// Decodes a registration.
   ///
-  /// - Throws: `corrupted` for bytes that are not a registration of that writer.
+  /// - Throws: `corrupted` for bytes that are not a registration of that writer; `unsupportedFormat` for another format
+  ///   version.
   package init(_ bytes: [UInt8], writer: UInt64, storeID: [UInt8]) throws(BlobStorageError) {
     let name = SharedNames.writer(writer)
     let object = try SharedObject(bytes, .registration, storeID: storeID, name: name)

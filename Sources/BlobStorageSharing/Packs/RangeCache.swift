@@ -2,11 +2,13 @@ import BlobStorage
 import Synchronization
 import SystemPackage
 
-/// Caches parts of published packs on this machine's disk, up to a limit. Evicts the least recently used pack first.
+/// Caches parts of published packs on this machine's disk, up to a limit. Evicts packs that this process has not used
+/// first, then the least recently used.
 ///
 /// Each pack with cached blocks has one file: a map of 64 KiB with one checksum for each block, then the blocks at
-/// their places. A checksum of 0 means that the block is absent. Packs written on this machine are kept whole. Any
-/// number of processes share the folder. A block with a checksum mismatch counts as absent and is fetched again.
+/// their places. A checksum of 0 means that the block is absent. A pack written on this machine is kept whole if it has
+/// at most a quarter of the limit. Any number of processes share the folder. A block with a checksum mismatch counts as
+/// absent and is fetched again.
 package final class RangeCache: Sendable {
   package static let blockByteCount = 64 << 10
   private static let mapByteCount: Int64 = 64 << 10

@@ -1,6 +1,6 @@
 import BlobStorage
 
-/// Reads ranges of published packs from the cache, and fetches absent blocks with one request for each read.
+/// Reads ranges of published packs from the cache, and fetches absent blocks with one request for each 8 MiB.
 ///
 /// If another thread is fetching the same blocks, a read waits for it instead of asking twice.
 final class RangeFetches: Sendable {
@@ -11,7 +11,7 @@ final class RangeFetches: Sendable {
   private let underWay = Monitor<[(name: PackName, blocks: Range<Int>)]>([])
 
   private static let blockByteCount = Int64(RangeCache.blockByteCount)
-  /// The most bytes of one request. Longer ranges are split.
+  /// The most bytes of a read that one request serves. Longer ranges are split. Prefetched bytes come in addition.
   static let requestByteCountMax: Int64 = 8 << 20
 
   init(
@@ -27,7 +27,7 @@ final class RangeFetches: Sendable {
   ///
   /// - Parameter aheadByteCount: bytes to prefetch after the range, if a request is needed.
   /// - Returns: the fetched range; empty if the cache had everything.
-  /// - Throws: `packGone`.
+  /// - Throws: `packGone`; `corrupted` if the object is shorter than the pack; `cancelled`.
   func read(
     _ name: PackName, byteCount: Int64, into buffer: UnsafeMutableRawBufferPointer, at offset: Int64,
     aheadByteCount: Int64
@@ -66,7 +66,7 @@ final class RangeFetches: Sendable {
       deliver()
       return offset..<offset
     }
-    // Prefetch only blocks that no other thread is fetching.
+    // The blocks after the range are not claimed, so another thread may fetch them, too.
     let end = min(Int64(missing.upperBound) * Self.blockByteCount + aheadByteCount, byteCount)
     let last =
       aheadByteCount > 0 ? Self.blocks(Int64(missing.lowerBound) * Self.blockByteCount..<end) : missing

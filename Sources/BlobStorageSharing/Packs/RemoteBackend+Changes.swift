@@ -143,7 +143,8 @@ extension RemoteBackend {
 
   // MARK: Asking
 
-  /// Whether a published pack existed, with the length that the catalog has, when this process last checked.
+  /// Whether a published pack existed, with the length that the catalog has, when this process last checked. Without
+  /// changes, a pack that it never checked counts as existing.
   package func isThere(_ pack: PackRow) -> Bool {
     if weaknesses.contains(.reliesWithoutAsking) { return true }
     guard let byteCount = publishedByteCount(pack.name) else { return !hasChanges }
@@ -162,7 +163,7 @@ extension RemoteBackend {
     return true
   }
 
-  /// Checks published packs, several at once; returns whether all exist.
+  /// Checks published packs, several at once; returns whether all exist, with any length.
   func areThere(_ names: [PackName]) throws(BlobStorageError) -> Bool {
     let objects = objects
     let ahead = FetchAhead(count: names.count, width: width) { (index) throws(BlobStorageError) in

@@ -57,7 +57,7 @@ package final class RemoteBackend: Backend {
   static let tailByteCount = 256 << 10
 
   /// - Parameters:
-  ///   - folder: the state folder, in which `packs`, `footers`, `incoming` and `ranges` exist.
+  ///   - folder: the state folder, in which `packs`, `footers`, `incoming`, `ranges` and `index` exist.
   ///   - asideFolder: receives packs that cannot be published.
   package init(
     objects: any ObjectStore, storeID: [UInt8], folder: FilePath, asideFolder: FilePath,
@@ -342,7 +342,8 @@ package final class RemoteBackend: Backend {
     return .published
   }
 
-  /// Moves a pack that the catalog knows as published from the spool to the cache.
+  /// Moves a pack that the catalog knows as published from the spool to the cache, or deletes it if the cache cannot
+  /// keep it whole.
   package func settle(_ name: PackName) throws(BlobStorageError) {
     guard let file = try spool.openPack(name) else { return }
     defer { file.close() }

@@ -5,8 +5,9 @@ import SystemPackage
 
 /// Reads a published pack by ranges.
 ///
-/// Consecutive reads prefetch more and more. Cached bytes are returned unverified, like the bytes of any file. A caller
-/// that finds damage calls ``dropKept(_:)`` and reads again.
+/// Consecutive reads prefetch more and more. Cached blocks are checked by their checksums. The bytes of a pack that is
+/// cached whole are returned unverified, like those of any file. A caller that finds damage calls ``dropKept(_:)`` and
+/// reads again.
 package final class RemoteFile: File {
   package let name: PackName
   let byteCount: Int64
@@ -31,7 +32,7 @@ package final class RemoteFile: File {
     self.byteCount = byteCount
     self.fetches = fetches
     self.footer = footer
-    // After a power cut, the local file of a pack may be empty. Only the footer reveals that.
+    // A power cut may have torn the local file. Without a footer copy, its header and footer would be read from there.
     state = Mutex(State(whole: footer == nil ? nil : fetches.cache.whole(name)))
   }
 
@@ -52,7 +53,7 @@ package final class RemoteFile: File {
       if let footer, try footer.read(into: target, at: offset) { return count }
       if let whole, try whole.read(into: target, at: offset) == count { return count }
     } catch {
-      // What this machine's medium cannot read is fetched.
+      // If the local medium cannot read it, fetch it.
     }
     let ahead = state.withLock { state in
       // Allow a step back, because several threads read neighbouring ranges.

@@ -113,8 +113,8 @@ final class Publisher: Sendable {
 
   /// Waits until a sealed pack and all before it are published.
   ///
-  /// - Throws: the error of the last attempt, if it began after the call; `cancelled` if the task was cancelled, while
-  ///   publishing continues.
+  /// - Throws: the error of the last attempt, if it began after the call; `fenced` or `poisoned` if the pack can never
+  ///   be published; `cancelled` if the task was cancelled, while publishing continues.
   func wait(for name: PackName) throws(BlobStorageError) { try wait { $0.isPublished(name) } }
 
   /// Waits until the writer may start another pack.

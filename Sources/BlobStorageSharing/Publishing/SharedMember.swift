@@ -14,7 +14,7 @@ package final class SharedMember: Sendable {
     /// The last condemnation seen, and the last stream that had begun by then.
     var seenEpoch: UInt32 = 0
     var seenPut: UInt64 = 0
-    /// When the writer was last known to be unfenced.
+    /// When the writer registered, or last found no object at its next pack's name.
     var contact: Double?
   }
 
@@ -31,7 +31,7 @@ package final class SharedMember: Sendable {
   private let change = IOLock<Void>(())
   private let state = Monitor(State())
 
-  /// - Parameter silenceSecondsMax: seconds without contact after which the writer checks whether it was fenced.
+  /// - Parameter silenceSecondsMax: seconds after which `isFenced` looks for a fence again.
   init(
     backend: RemoteBackend, catalog: Catalog, locks: WriterLocks, leases: LeaseFile?,
     silenceSecondsMax: Double, time: PassingTime, clock: WallClock,
@@ -121,7 +121,7 @@ package final class SharedMember: Sendable {
 
   /// Whether a collector has fenced the writer, according to the last listing.
   ///
-  /// After a long silence it also checks for an object named `next`, the writer's next pack.
+  /// If it has not looked for `silenceSecondsMax`, it also looks for an object named `next`, the writer's next pack.
   func isFenced(before next: PackName) throws(BlobStorageError) -> Bool {
     guard isJoined else { return false }
     if backend.lastListing?.fences[next.writer] != nil { return true }

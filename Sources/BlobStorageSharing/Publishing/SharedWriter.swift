@@ -106,7 +106,7 @@ final class SharedWriter: PackPublisher {
     let areThere = names.count > Self.askedCountMax ? false : try backend.areThere(names)
     if !areThere { _ = try listLost() }
     let absent = try firstAbsent(of: Set(names), session)
-    // Of lost and cut ones, `checkKept` tells what relies on them.
+    // Keep the names of lost and cut ones, so that `checkKept` ends the imports that rely on them.
     if areThere, absent == nil { kept.withLock { $0.names.subtract(names) } }
     return absent
   }
@@ -146,7 +146,7 @@ final class SharedWriter: PackPublisher {
   ///
   /// - Parameter lossCount: ``keptLossCount`` when the import began.
   /// - Throws: `corrupted` if one is missing, or if one that unchanged files rely on was cut. Later puts do not rely on
-  ///   it.
+  ///   it. Unchanged files in a cut one make imports of other processes fail, too.
   func checkKept(of session: WriterSession, since lossCount: Int) throws(BlobStorageError) {
     try checking.acquire()
     defer { checking.release() }

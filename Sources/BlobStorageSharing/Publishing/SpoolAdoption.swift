@@ -142,7 +142,7 @@ struct SpoolAdoption {
           backend.distrustLocal(name)
           try parts.catalog.rebuild(because: nil)
         }
-        // Otherwise what has ended the registration has named the pack.
+        // Otherwise the process that ended the registration has named the pack.
         if isRegistered { try backend.announce(name) }
         try finish(name, byteCount: byteCount)
         backend.forgetRecords(name)
@@ -154,8 +154,8 @@ struct SpoolAdoption {
         continue
       }
       if !ended.contains(writer) {
-        // Without room for its footer, or where the medium cannot read it, the pack waits for the next opening. One that
-        // is not registered any more can never be published.
+        // Without room for its footer, or where the medium cannot read it, the pack waits for the next opening. If its
+        // writer is not registered any more, it can never be published.
         guard let row, row.isSealed, !row.isUnreadable || !isRegistered else {
           unfinished.insert(writer)
           return
@@ -182,7 +182,7 @@ struct SpoolAdoption {
       }
       defer { file.close() }
       try backend.settle(name)
-      // A power cut may have torn what lies here, if an index knew the pack.
+      // If the catalog knows the pack from an index, a power cut may have torn the local file.
       backend.forgetRecords(name)
     }
     return others

@@ -7,7 +7,7 @@ extension Engine {
   package struct Remote: PackLocation {
     package var objects: any ObjectStore
     package var configuration: RemoteConfiguration
-    /// Seconds without contact after which a writer checks for a fence before it writes.
+    /// Seconds after which a writer looks again for a fence before it begins a pack.
     package var silenceSecondsMax: Double
     /// Entries of the log between two checkpoints.
     package var checkpointInterval = CollectionLog.usualCheckpointInterval
@@ -108,8 +108,7 @@ extension Engine {
     try shared?.acknowledgeCondemnation(self)
   }
 
-  /// Does the periodic work of an open store: publishes what was written, extends the catalog and acknowledges
-  /// condemnations.
+  /// Does the periodic work of an open store: publishes commits, extends the catalog and acknowledges condemnations.
   package func runPeriodicWork() { shared?.runPeriodicWork(self) }
 
   /// Shows collectors that this process lives.

@@ -85,7 +85,7 @@ package final class SharedStore: Sharing {
     let publisher = Publisher(
       writer: writer, backend: backend, waitingCountMax: remote.configuration.waitingPackLimit,
       hasThread: !environment.worksInline, codecs: parts.setting.codecs, logger: logger)
-    // A session without streams does short work, and does not check for fences.
+    // A session without streams does short work, and looks for no fence at its next pack's name.
     let silenceSecondsMax = leases == nil ? .infinity : remote.silenceSecondsMax
     let member = SharedMember(
       backend: backend, catalog: parts.catalog, locks: locks, leases: leases,

@@ -65,7 +65,8 @@ extension StoreFolder {
   /// Prepares the folder for the shared store.
   ///
   /// - Returns: the bytes of the object `store` behind the header.
-  /// - Throws: `notAStore` if the folder holds something else, or the state of another store.
+  /// - Throws: `notAStore` if the folder holds something else, or the state of another store; the errors of reading the
+  ///   object `store`, such as `noStore`.
   @discardableResult
   func prepareState(of objects: any ObjectStore) throws(BlobStorageError) -> [UInt8] {
     let read = try objects.readHeader()
