@@ -69,8 +69,8 @@ extension BlobStore {
   /// With `evictsExistingKeys` the cache may evict keys that the store had before it was a cache. An existing cache
   /// evicts them anyway. ``cacheForecast(prefix:limits:)`` predicts what it would evict.
   ///
-  /// - Throws: `invalidArgument` for limits out of range and for a store with a cache under another prefix. Also for a
-  ///   store that is not a cache yet and whose keys may not be evicted.
+  /// - Throws: `invalidArgument` for limits out of range, for a store in a bucket and for a store with a cache under
+  ///   another prefix. Also for a store that is not a cache yet and whose keys may not be evicted.
   public func cache(
     prefix: String = "", limits: CacheLimits, evictsExistingKeys: Bool = false,
     configuration: CacheConfiguration = CacheConfiguration()
@@ -86,7 +86,7 @@ extension BlobStore {
   /// Predicts what turning the keys that begin with `prefix` into a cache, or changing its limits, would evict at once.
   ///
   /// - Throws: `invalidArgument` for limits out of range and for a store in a bucket.
-  /// - Complexity: looks at every such key twice.
+  /// - Complexity: looks at every such key; twice if the limits are exceeded.
   public func cacheForecast(
     prefix: String = "", limits: CacheLimits
   ) async throws(BlobStorageError) -> CacheForecast {
@@ -95,10 +95,10 @@ extension BlobStore {
     }
   }
 
-  /// Collects garbage as `BlobStore.collectGarbage(_:progress:)` does, after it has trimmed the store's
-  /// cache to its limits. Without a cache there is nothing to trim.
+  /// Collects garbage as `BlobStore.collectGarbage(_:progress:)` does, after it has trimmed the store's cache to its
+  /// limits, if it has one. A dry run trims nothing.
   ///
-  /// - Throws: `busy` when another process has been collecting for longer than `options.timeout.seconds`.
+  /// - Throws: `busy` when another process has been collecting for longer than `options.timeout`.
   public func trimAndCollectGarbage(
     _ options: GarbageCollectionOptions = GarbageCollectionOptions(), progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> GarbageCollectionReport {
@@ -111,8 +111,8 @@ extension BlobStore {
 
   /// Turns a cache into an ordinary store: its keys stay, and nothing evicts them.
   ///
-  /// Other processes that have the cache open can still read it; they remove nothing, and their next put that needs
-  /// room fails.
+  /// Other processes that have the cache open can still read it, and remove nothing. Their next put fails if it needs
+  /// room or the cache had a limit of keys.
   ///
   /// - Returns: false when the store has no cache.
   /// - Durability: durable.
@@ -122,6 +122,8 @@ extension BlobStore {
   }
 
   /// The store's cache with its limits; nil when it has none.
+  ///
+  /// - Throws: `corrupted` if the file with the limits is damaged: `cache(prefix:limits:)` writes it again.
   public func cache(
     configuration: CacheConfiguration = CacheConfiguration()
   ) async throws(BlobStorageError) -> BlobCache? {
