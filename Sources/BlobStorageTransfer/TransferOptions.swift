@@ -14,7 +14,8 @@ import Foundation
 /// never half stored.
 ///
 /// Each version keeps the file's mode, owner, extended attributes and hard links, and the import's state keeps those of
-/// folders. A value of a cache keeps no more than about 1,000 bytes of them. See ``FileAttributes``.
+/// folders. A value of a cache keeps its extended attributes only if all have at most about 1,000 bytes. See
+/// ``FileAttributes``.
 public struct ImportOptions: Sendable, Hashable {
   public var prefix: String
   public var replacement: Replacement
@@ -35,8 +36,9 @@ public struct ImportOptions: Sendable, Hashable {
   public var staysOnFileSystem: Bool
   /// Leaves out the contents of folders with a valid `CACHEDIR.TAG`, except that file.
   public var excludesCaches: Bool
-  /// Records a state of the prefix. The states keep the versions that are replaced, outside any key's history. Values
-  /// of a cache are in no state, and a prefix of a state has at most 400 bytes.
+  /// Records a state of the prefix. The states keep the versions that are replaced, outside any key's history. An
+  /// import that can store values of a cache records none, nor does one without a name whose prefix has more than 400
+  /// bytes.
   public var recordsState: Bool
   /// The name of the state.
   public var stateName: String?
@@ -125,7 +127,7 @@ public struct ImportReport: Sendable, Hashable, Codable {
   /// Files that were stored, or that the store already had.
   public var fileCount = 0
   public var byteCount: Int64 = 0
-  /// Files that got a new key or a new version.
+  /// Files that got a new key or a new version, and files that were read again and equal their current version.
   public var newFileCount = 0
   /// Files that have not changed since their last import.
   public var unchangedFileCount = 0
@@ -221,7 +223,7 @@ public struct ExportReport: Sendable, Hashable, Codable {
   /// Files, links and folders with attributes that this user may not set.
   public var incompleteCount = 0
   public var skipped: [SkippedFile] = []
-  /// Keys that could not be read because the store is damaged.
+  /// Keys that could not be read because the store is damaged, and states with unreadable attributes of folders.
   public var damaged: [SkippedFile] = []
   public var duration = Duration.zero
 
