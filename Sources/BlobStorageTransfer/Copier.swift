@@ -5,8 +5,8 @@ import Foundation
 /// Copies the keys of one store into another: chunks in their stored form, versions under their own IDs.
 ///
 /// Commits a key's versions together, after everything that they need. An interrupted copy keeps what it committed, and
-/// the next copy continues from there. It cannot copy whole packs: the checksums of records cover the pack's name, and a
-/// pack names its store.
+/// the next copy continues from there. It cannot copy whole packs: the checksums of records cover the pack's name, and
+/// a pack names its store.
 package final class Copier {
   /// A batch ends at this many versions or bytes.
   private static let versionCountOfBatch = 512

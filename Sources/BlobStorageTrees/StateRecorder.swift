@@ -3,7 +3,8 @@ import Foundation
 
 /// Collects the entries of a state in any order, and stores the state.
 ///
-/// Stores only the changes since the last state of the prefix, if all changes take at most half of a whole state.
+/// Stores only the changes since the last state of the prefix if they take at most 64 KiB, or all changes at most half
+/// of a whole state.
 ///
 /// - Complexity: memory: an encoded entry for each file, link and folder.
 package final class StateRecorder {
@@ -87,9 +88,11 @@ package final class StateRecorder {
     return known.state
   }
 
-  /// Stores the state. Appends a number to its name if another import has recorded a state of that name meanwhile.
+  /// Stores the state. If another import has recorded a state of its name meanwhile, appends a number to the name, or
+  /// leaves out a name that would be too long.
   ///
   /// - Returns: the state, with the caller's counts.
+  /// - Throws: `busy` if another import has been naming its state for a minute.
   package func finish(_ durability: Durability = .durable) throws(BlobStorageError) -> TreeState {
     endRun()
     guard let name = state.name else {
