@@ -43,7 +43,7 @@ extension BlobStore {
   ///   - options: how to import; its prefix applies to all keys. Each state gets the name of its snapshot.
   ///   - workFolder: the folder for the snapshots' folders; nil for the system's folder for temporary files.
   ///   - begin: called with each snapshot before its import.
-  /// - Throws: `sourceFailed` with the program's message.
+  /// - Throws: `sourceFailed` with the program's message, and what an import throws.
   /// - Durability: unless `options` are relaxed, each state is durable before the next snapshot is begun.
   public func importSnapshots(
     of repository: SnapshotRepository, options: ImportOptions = ImportOptions(), workFolder: URL? = nil,
