@@ -19,18 +19,23 @@ extension BlobCache {
   ///
   /// Calling it is optional: puts make room by themselves. Call it when the program is idle.
   ///
+  /// - Throws: `invalidArgument` for a cache that was ended.
   /// - Complexity: follows every version of the store to its chunks.
   public func trim() async throws(BlobStorageError) -> CacheTrimReport {
     try await change { (core) throws(BlobStorageError) in try core.trim() }
   }
 
-  /// Adopts keys that were put around the cache, with `BlobStore.put(_:_:options:)`, as just used, and brings the
+  /// Adopts keys that were put around the cache, with `BlobStore.put(_:forKey:options:)`, as just used, and brings the
   /// folder below its limits.
+  ///
+  /// - Throws: `invalidArgument` for a cache that was ended.
   public func adopt(_ keys: [String]) async throws(BlobStorageError) {
     try await change { (core) throws(BlobStorageError) in try core.adopt(keys) }
   }
 
   /// The current state of the cache.
+  ///
+  /// - Throws: `invalidArgument` for a cache that was ended.
   public func statistics() async throws(BlobStorageError) -> CacheStatistics {
     try await run { (core) throws(BlobStorageError) in try core.statistics() }
   }

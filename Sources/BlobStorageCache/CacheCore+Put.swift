@@ -22,7 +22,7 @@ extension CacheCore {
       return true
     }
 
-    /// An upper estimate of the bytes of a pack that they need, with drops of the keys evicted for them, and the end of
+    /// An upper estimate of the bytes that they need in a pack, with the drops of keys evicted for them and the end of
     /// the footer.
     var needByteCount: Int64 { Int64(byteCount + 4_096 + items.count * 256) }
   }

@@ -17,8 +17,8 @@ public struct StoreMount: Sendable {
 
   /// A mount of a store on an empty folder.
   ///
-  /// - Throws: `invalidArgument` for a folder that is missing, is not empty, or lies in the store's own, if this build
-  ///   or the machine has no FUSE, and if only root can mount.
+  /// - Throws: `invalidArgument` for a folder that is missing, is not empty, or lies in the store's own. Also if this
+  ///   build or the machine has no FUSE, or only root can mount.
   public init(_ store: BlobStore, at folder: some PathConvertible) throws(BlobStorageError) {
     engine = store.engine
     let text = try folder.pathText()
@@ -34,8 +34,8 @@ public struct StoreMount: Sendable {
   /// - Returns: when another program has unmounted the folder.
   /// - Throws: `cancelled` after the task was cancelled and the folder unmounted; `io` if mounting fails.
   /// - Durability: changes nothing in the store.
-  /// - Complexity: memory for the files and folders that the system knows, for open ones, and for the entries of the
-  ///   last four states that programs have looked into. Each operation of a program takes a lookup in the catalog.
+  /// - Complexity: memory for files and folders that the system knows or programs have open, and for the entries of the
+  ///   last four states that were looked into. Each operation of a program takes a lookup in the catalog.
   public func run(
     whenMounted: (_ folder: String) -> Void = { _ in },
     report: @escaping @Sendable (_ sentence: String) -> Void = { _ in }

@@ -41,8 +41,8 @@ extension BlobStore {
   /// ended. A key that changes during the copy is copied as of one moment.
   ///
   /// - Throws: `invalidArgument` for the same store or another digest algorithm, `busy` if a retention drops states for
-  ///   over a minute, and other errors that end the whole copy. For a mirror also `corrupted` and `wouldDropMany`. A
-  ///   version that cannot be read is in the report, and the others are copied.
+  ///   over a minute, and what else ends the copy. For a mirror also `corrupted` and `wouldDropMany`. A version that
+  ///   cannot be read is in the report, and the others are copied.
   /// - Durability: everything copied is on the medium on return, or published if the target is in a bucket.
   public func copy(
     to target: BlobStore, options: CopyOptions = CopyOptions(), progress: ProgressHandler? = nil

@@ -208,7 +208,7 @@ package final class Copier {
     return one.inode == other.inode && one.device == other.device
   }
 
-  // MARK: What there is to do
+  // MARK: Planning
 
   /// Calls `body` with the source's keys, dropped ones included, a page at a time. Internal keys come last, so that a
   /// state arrives after what it names. A copy with a prefix has no states, but attributes that versions may need: here
@@ -421,7 +421,7 @@ package final class Copier {
     return failure
   }
 
-  // MARK: What is left
+  // MARK: Reports and progress
 
   /// Reports versions that could not be copied, unless they were dropped meanwhile.
   func report(_ failures: [BlobDigest: BlobStorageError], _ batch: Batch) throws(BlobStorageError) {

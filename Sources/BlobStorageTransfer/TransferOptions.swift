@@ -166,10 +166,11 @@ public struct ImportReport: Sendable, Hashable, Codable {
 ///
 /// Each version is written, verified, at the folder + its key; modification times and attributes are restored, as far
 /// as this user may. Folders get theirs in the end: those of the state, or of the last state that has keys with the
-/// prefix. A folder that was there before the export, and is not the one to export to and empty, keeps what it has
-/// unless files are replaced. Blocks of zeros become holes. No file is ever written outside the folder, or into the
-/// store's own. A file that is replaced stays until the new one is on the medium. A file that has the bytes of its
-/// version already is left alone, so that an interrupted export can be repeated.
+/// prefix. A folder that was there before the export keeps what it has, except its time. It gets attributes if files
+/// are replaced, or if it is the folder to export to and was empty. Blocks of zeros become holes. No file is ever
+/// written outside the folder, or into the store's own. A file that is replaced stays until the new one is on the
+/// medium. A file that has the bytes of its version already is left alone, so that an interrupted export can be
+/// repeated.
 public struct ExportOptions: Sendable, Hashable {
   /// The prefix of the keys to export.
   public var prefix: String

@@ -263,8 +263,8 @@ extension BlobStore {
   ///
   /// - Parameter scope: for a key, drops its archived versions. Otherwise drops states whose prefixes begin with the
   ///   scope's, replaced versions that no state has any more, and archived versions.
-  ///   While an import is under way, or a copy into the store, or while something is lost, drops only states.
-  ///   Drops nothing for a version or state in a sealed pack whose sync has failed, until gc has stored that again.
+  ///   While an import or a copy into the store is under way, or something is lost, drops no versions. Drops nothing
+  ///   for a version or state in a sealed pack whose sync has failed, until gc has stored that again.
   /// - Throws: `invalidArgument` for a policy without rules or with a negative number, and for the empty prefix; `held`
   ///   for a key that is held.
   /// - Durability: durable on return. An interrupted run has dropped a part; the next one continues.

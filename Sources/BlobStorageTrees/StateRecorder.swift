@@ -3,8 +3,8 @@ import Foundation
 
 /// Collects the entries of a state in any order, and stores the state.
 ///
-/// Stores only the changes since the last state of the prefix if they take at most 64 KiB, or all changes at most half
-/// of a whole state.
+/// Stores only the changes since the last state of the prefix if these take at most 64 KiB, or if all changes together
+/// take at most half of a whole state.
 ///
 /// - Complexity: memory: an encoded entry for each file, link and folder.
 package final class StateRecorder {
@@ -88,8 +88,8 @@ package final class StateRecorder {
     return known.state
   }
 
-  /// Stores the state. If another import has recorded a state of its name meanwhile, appends a number to the name, or
-  /// leaves out a name that would be too long.
+  /// Stores the state. Appends a number to its name if another import has recorded a state of that name meanwhile. A
+  /// name that would be too long is left out.
   ///
   /// - Returns: the state, with the caller's counts.
   /// - Throws: `busy` if another import has been naming its state for a minute.
