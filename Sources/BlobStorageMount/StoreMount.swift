@@ -35,7 +35,7 @@ public struct StoreMount: Sendable {
   /// - Throws: `cancelled` after the task was cancelled and the folder unmounted; `io` if mounting fails.
   /// - Durability: changes nothing in the store.
   /// - Complexity: memory for files and folders that the system knows or programs have open, and for the entries of the
-  ///   last four states that were looked into. Each operation of a program takes a lookup in the catalog.
+  ///   last four states in use. Each operation of a program takes a lookup in the catalog.
   public func run(
     whenMounted: (_ folder: String) -> Void = { _ in },
     report: @escaping @Sendable (_ sentence: String) -> Void = { _ in }
