@@ -72,7 +72,8 @@ extension BlobStore {
   /// The byte limit covers the whole folder, so other keys reduce the room of the cache. A store has one cache.
   ///
   /// With `evictsExistingKeys` the cache may evict keys that the store had before it was a cache. An existing cache
-  /// evicts them anyway. ``cacheForecast(prefix:limits:)`` predicts what it would evict.
+  /// evicts them anyway. ``cacheForecast(prefix:limits:)`` predicts what it would evict. If the file with the limits is
+  /// damaged, this call writes it again and checks neither prefix nor keys.
   ///
   /// - Throws: `invalidArgument` for limits out of range, for a store in a bucket and for a store with a cache under
   ///   another prefix. Also for a store that is not a cache yet and whose keys may not be evicted.
