@@ -96,7 +96,8 @@ public final class BlobCache: Sendable {
   /// Stores several values, in as few commits as their length allows.
   ///
   /// - Returns: whether each value was stored.
-  /// - Throws: `invalidArgument` for a cache that was ended, if the put needs room or the cache had a limit of keys.
+  /// - Throws: `invalidArgument` for a cache that was ended, unless the values fit into the open pack and the cache had
+  ///   no limit of keys.
   @discardableResult
   public func set(_ items: [CacheItem]) async throws(BlobStorageError) -> [Bool] {
     let keys = items.map(\.key)

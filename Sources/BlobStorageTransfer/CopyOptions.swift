@@ -3,8 +3,8 @@ import BlobStorage
 /// Options for copying one store into another.
 ///
 /// Afterwards the target shows every version that the source shows, with the same time and metadata. The ID is the
-/// same, unless the target has dropped that. The copy also drops what the source has dropped. Versions that only the
-/// target has stay, and so does what a hold of the target protects.
+/// same, unless the target has dropped that version. The copy also drops what the source has dropped. Versions that
+/// only the target has stay, and so does what a hold of the target protects.
 public struct CopyOptions: Sendable, Hashable {
   /// The prefix of the keys to copy.
   public var prefix: String

@@ -29,7 +29,7 @@ extension BlobStore {
   /// skip what is held. A cache can evict held keys.
   ///
   /// - Throws: `conditionFailed` if a hold of that name exists. `invalidArgument` for a state that was dropped, for the
-  ///   empty prefix, and for a name that has not 1 to 255 bytes.
+  ///   empty prefix, and for a name that is empty or longer than 255 bytes.
   /// - Durability: durable on return.
   public func hold(_ target: HoldTarget, as name: String) async throws(BlobStorageError) {
     try await run { (engine) throws(BlobStorageError) in
