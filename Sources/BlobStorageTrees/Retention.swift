@@ -62,7 +62,7 @@ struct Retention {
   ) throws(BlobStorageError) {
     var list = try StateList(engine)
     let dropped = droppedStates(
-      list.states.map(\.state), Set(unreadable.map(\.id)).union(try statesWaitingForCollection(list)),
+      list.states.map(\.state), Set(unreadable.map(\.id)).union(try uncertainStates(list)),
       try engine.keyHolds())
     let droppedIDs = Set(dropped.map(\.id))
     add(unreadable.filter { !droppedIDs.contains($0.id) })
@@ -118,13 +118,13 @@ struct Retention {
     return forest.unreadable
   }
 
-  /// The states that a power cut may take until gc has stored them again.
-  private func statesWaitingForCollection(_ list: StateList) throws(BlobStorageError) -> Set<TreeState.ID> {
+  /// The states that may still be lost: see ``WriterSession/isUncertain(_:_:)``.
+  private func uncertainStates(_ list: StateList) throws(BlobStorageError) -> Set<TreeState.ID> {
     try engine.catalog.read { (view) throws(BlobStorageError) -> Set<TreeState.ID> in
       var found: Set<TreeState.ID> = []
       for record in list.states {
         if let place = try view.currentVersion(ofKey: record.key)?.row.place,
-          try engine.writer.waitsForCollection(place, view)
+          try engine.writer.isUncertain(place, view)
         {
           found.insert(record.state.id)
         }
@@ -138,7 +138,7 @@ struct Retention {
     state.prefix.utf8.starts(with: prefix.utf8) || prefix.utf8.starts(with: state.prefix.utf8)
   }
 
-  /// - Parameter unreadable: states that cannot be read, or that a power cut may take. The rules judge them as well,
+  /// - Parameter unreadable: states that cannot be read, or that may still be lost. The rules judge them as well,
   ///   but they displace no other state.
   private mutating func droppedStates(
     _ states: [TreeState], _ unreadable: Set<TreeState.ID>, _ holds: [KeyHold]
@@ -264,7 +264,8 @@ extension BlobStore {
   /// - Parameter scope: for a key, drops its archived versions. Otherwise drops states whose prefixes begin with the
   ///   scope's, replaced versions that no state has any more, and archived versions.
   ///   While an import or a copy into the store is under way, or something is lost, drops no versions. Drops nothing
-  ///   for a version or state in a sealed pack whose sync has failed, until gc has stored that again.
+  ///   for a version or state that may still be lost: in a sealed pack whose sync has failed, until gc has stored it
+  ///   again; in a bucket, until its process has published it.
   /// - Throws: `invalidArgument` for a policy without rules or with a negative number, and for the empty prefix; `held`
   ///   for a key that is held.
   /// - Durability: durable on return. An interrupted run has dropped a part; the next one continues.
@@ -284,8 +285,8 @@ extension BlobStore {
 extension Engine {
   /// Drops versions of keys in one commit, relaxed.
   ///
-  /// - Returns: those that were there and not held. Leaves a key to the next run if a power cut may take a version that
-  ///   stays, until gc has stored it again.
+  /// - Returns: those that were there and not held. Leaves a key to the next run if a version that stays may still be
+  ///   lost.
   fileprivate func drop(
     _ versions: [(key: [UInt8], versions: [StampedVersion])]
   ) throws(BlobStorageError) -> [(key: [UInt8], versions: [StampedVersion])] {
@@ -312,7 +313,7 @@ extension Engine {
           let stamps = Set(versions.map(\.stamp))
           var isLeft = false
           for version in try commit.transaction.versions(of: name) where !stamps.contains(version.stamp) {
-            if try writer.waitsForCollection(version.row.place, commit.transaction) { isLeft = true }
+            if try writer.isUncertain(version.row.place, commit.transaction) { isLeft = true }
           }
           // A power cut must not take the version that stays, and leave the drops of the others.
           if isLeft { continue }

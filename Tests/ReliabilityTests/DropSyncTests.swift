@@ -131,17 +131,22 @@ struct DropSyncTests {
   }
 
   /// Fails if the commit runs once more when its drop cannot be made durable at first.
-  @Test("counts what it has dropped also if the recovery of the other's pack finds no room at first")
-  func noRoom() throws {
-    _ = try one.put("l", .data(noise(3, 300)), PutOptions())
+  @Test(
+    "counts what it has dropped also if the recovery of the other's pack finds no room at first",
+    arguments: [false, true])
+  func noRoom(isOfVersion: Bool) throws {
+    let version = try one.put("l", .data(noise(3, 300)), PutOptions()).version
     try putBeside(.replaceCurrent)
     lab.disk.plan(Fault(.synchronize, errno: .ioError))
     #expect(throws: BlobStorageError.self) { try other.synchronize() }
     lab.disk.heal()
     #expect(throws: BlobStorageError.self) { try other.close() }
     lab.disk.plan(Fault(.list, errno: .noSpace))
-    let count = try one.delete(["l"], .durable)
-    #expect(count == 1)
+    if isOfVersion {
+      #expect(try one.delete(version: version.id, of: "l", .durable))
+    } else {
+      #expect(try one.delete(["l"], .durable) == 1)
+    }
     lab.disk.heal()
   }
 

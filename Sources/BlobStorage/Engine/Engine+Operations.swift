@@ -500,19 +500,24 @@ extension Engine {
   ) throws(BlobStorageError) -> Bool {
     try checkOpen()
     let key = try Self.keyBytes(key)
+    // True also if the commit runs once more, because it could not be published at first.
+    var isDropped = false
     // A caller that drops wants to free space, so dropping must not need space.
-    let isDropped = try folder.withReserve { () throws(BlobStorageError) in
+    let isDurable = try folder.withReserve { () throws(BlobStorageError) in
       try commitVersions(on: [key], durability) { (commit, _) throws(BlobStorageError) -> Bool? in
         guard let name = try commit.transaction.nameRow(key),
           try commit.transaction.versionRow(of: name, id.stamp) != nil
         else { return nil }
         try commit.checkHold(on: key)
         try commit.drop([id.stamp], of: key)
+        isDropped = true
         return true
-      }
+      } != nil
     }
-    try makeFoundDurable(durability, hasDropped: isDropped != nil)
-    return isDropped ?? false
+    try folder.withReserve { () throws(BlobStorageError) in
+      try makeFoundDurable(durability, hasDropped: isDurable)
+    }
+    return isDropped
   }
 
   /// Commits what `body` appends. While `body` returns nil because it may not refer to something yet, does the missing

@@ -249,15 +249,18 @@ extension Engine {
       throw BlobStorageError(.io, "The blob was stored and not held: put it again.")
     }
     // Before the blob was stored, a put of another blob may have given the name to that one, and have failed since.
-    try file.change { (holds) throws(BlobStorageError) in
-      guard let known = holds.first(where: { $0.name.utf8.elementsEqual(name.utf8) }) else {
+    return try file.change { (holds) throws(BlobStorageError) -> BlobHold in
+      guard let index = holds.firstIndex(where: { $0.name.utf8.elementsEqual(name.utf8) }) else {
         throw BlobStorageError(
           .conditionFailed, "The name “\(name)” was released while the blob was stored: put it again.",
           digest: hold.digest)
       }
+      let known = holds[index]
       if known.digest != hold.digest { throw Self.isHeld(known) }
+      // Another put of the same bytes may have made this hold, and would take it back if it failed.
+      if known != hold { holds[index] = known.aMillisecondLater }
+      return holds[index]
     }
-    return hold
   }
 
   /// Holds an existing blob; nil if the store does not have it.

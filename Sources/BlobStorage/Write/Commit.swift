@@ -199,7 +199,7 @@ extension WriterSession {
   /// Syncs the packs of versions that stay while others of their keys are dropped. Otherwise a power cut could take the
   /// version that stays, and leave the drop of the version before it.
   ///
-  /// Passes over versions that wait for a collection: see ``waitsForCollection(_:_:)``. The caller must not count them.
+  /// Passes over versions that may be lost all the same: see ``isUncertain(_:_:)``. The caller must not count them.
   ///
   /// - Parameter places: where the versions of a key lie that stay. The key has an index in `keys`.
   /// - Throws: `poisoned` if the sync of such a pack has failed that is open.
@@ -236,13 +236,16 @@ extension WriterSession {
     return try commit(false)
   }
 
-  /// Whether a power cut may take the record at `place` until gc has stored it again, because the sync of its sealed
-  /// pack has failed. Always false in a bucket.
-  package func waitsForCollection(_ place: Place, _ view: ReadTransaction) throws(BlobStorageError) -> Bool {
-    guard backend.isDurableOnceSynced, let pack = try view.packRow(place.pack), pack.isSealed,
-      pack.isPoisoned
-    else { return false }
-    return try !canRefer(to: place, view)
+  /// Whether a version may still be lost, so that nothing is dropped beside it. In a folder, a power cut may take it until
+  /// gc has stored it again, because the sync of its sealed pack has failed. In a bucket, another process has not
+  /// published it, and may never.
+  package func isUncertain(_ place: Place, _ view: ReadTransaction) throws(BlobStorageError) -> Bool {
+    guard let pack = try view.packRow(place.pack) else { return !backend.isDurableOnceSynced }
+    if backend.isDurableOnceSynced {
+      guard pack.isSealed, pack.isPoisoned else { return false }
+      return try !canRefer(to: place, view)
+    }
+    return !publisher.precedes(pack.name, self) && (pack.durableByteCount <= place.offset || pack.isLost)
   }
 
   /// - Returns: a pack whose sync has failed.
@@ -256,7 +259,7 @@ extension WriterSession {
         guard let name = try view.nameRow(key) else { continue }
         for place in try places(index, name, view) where try !canRefer(to: place, view) {
           // Until gc has stored such a version again, it does not count.
-          guard let pack = try view.packRow(place.pack), try !waitsForCollection(place, view) else {
+          guard let pack = try view.packRow(place.pack), try !isUncertain(place, view) else {
             continue
           }
           names.insert(pack.name)
@@ -410,7 +413,7 @@ extension WriterSession.Commit {
     let isInFolder = session.backend.isDurableOnceSynced
     for version in try transaction.versions(of: name) {
       if count > 0, keptCount < count || !isInFolder, try !willStay(version.row.place) {
-        if needsSync, try !session.waitsForCollection(version.row.place, transaction) {
+        if needsSync, try !session.isUncertain(version.row.place, transaction) {
           throw BlobStorageError(.needsSync, "The pack of a version has to be synced first.")
         }
         continue
@@ -424,11 +427,11 @@ extension WriterSession.Commit {
   /// Whether a version is published, or will be before what this commit writes. In a folder, whether it is on the
   /// medium if this commit is.
   private func willStay(_ place: Place) throws(BlobStorageError) -> Bool {
-    let isInFolder = session.backend.isDurableOnceSynced
     // Without a row, the pack was removed, and another has a copy.
-    guard let row = try transaction.packRow(place.pack) else { return isInFolder }
-    if isInFolder { return try canRefer(to: place) }
-    return session.publisher.precedes(row.name, session) || row.durableByteCount > place.offset && !row.isLost
+    guard session.backend.isDurableOnceSynced, try transaction.packRow(place.pack) != nil else {
+      return try !session.isUncertain(place, transaction)
+    }
+    return try canRefer(to: place)
   }
 }
 

@@ -1,10 +1,11 @@
 import BlobStorage
 import BlobStorageTestSupport
 import BlobStorageTransfer
-import BlobStorageTrees
 import Foundation
 import SystemPackage
 import Testing
+
+@testable import BlobStorageTrees
 
 @Suite("What a machine reports as durable")
 struct RemoteDurabilityTests {
@@ -244,6 +245,32 @@ struct RemoteDurabilityTests {
     #expect(try one.keep(upTo: 0, keys: ["a"], .durable).droppedVersionCount == 1)
     #expect(try machines.engine("two").versions("a").count == 1)
     try machines.check(["a": Array("second".utf8)], "afterwards")
+  }
+
+  /// Fails if a published version or state is dropped for one that may never be published.
+  @Test("is not dropped by a policy for a version or a state that another process has not published")
+  func policyBeside() throws {
+    let machines = try SharedMachines()
+    let (one, beside) = (try machines.engine("one"), try machines.engine("one"))
+    for (engine, number, durability) in [(one, 0, Durability.durable), (beside, 1, .relaxed)] {
+      let options = PutOptions(durability: durability, replacement: .archiveCurrent)
+      _ = try engine.put("a", Array("version \(number)".utf8), options)
+      let recorder = try StateRecorder(
+        engine, prefix: "", name: nil, sources: [], created: Date(timeIntervalSince1970: Double(number)))
+      recorder.addFolder(Array("folder \(number)/".utf8), [])
+      _ = try recorder.finish(durability)
+    }
+    var policy = RetentionPolicy()
+    policy.last = 1
+    for droppedCount in [0, 1] {
+      if droppedCount > 0 { try beside.synchronize() }
+      var retention = Retention(one, .all, policy, isDryRun: false)
+      let report = try retention.run()
+      #expect(report.droppedStateCount == droppedCount && report.droppedVersionCount == droppedCount)
+      let elsewhere = try machines.engine("two \(droppedCount)")
+      #expect(try elsewhere.versions("a").count == 1)
+      #expect(try StateFile(elsewhere).states().count == 1)
+    }
   }
 
   @Test("is published by a synchronization beside puts, without an error", arguments: [1, 0, -1])

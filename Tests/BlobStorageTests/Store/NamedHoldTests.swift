@@ -184,10 +184,12 @@ struct NamedHoldTests {
 
   /// Opens a store. Runs `body` once, when a put has made its hold, and begins a pack for the blob.
   private func engine(
-    of place: StorePlace, _ body: @escaping @Sendable () throws(BlobStorageError) -> Void
+    of place: StorePlace, number: UInt64 = 0, _ body: @escaping @Sendable () throws(BlobStorageError) -> Void
   ) throws -> Engine {
     let isFirst = Atomic<Bool>(true)
     var environment = Engine.Environment()
+    // Puts without a key lock stripes that this number chooses.
+    environment.randomNumber = { number }
     environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
       guard call == "rename", path.string.contains("/packs/"),
         isFirst.exchange(false, ordering: .acquiringAndReleasing)
@@ -211,6 +213,36 @@ struct NamedHoldTests {
     try other.writer.rollOver()
     _ = try other.collectGarbage(Self.everything)
     #expect(try other.data(BlobDigest.of(data)) == data)
+  }
+
+  @Test("stay for a put that has succeeded when one fails that had made the hold anew after a release")
+  func failedAfterRelease() throws {
+    let place = try StorePlace()
+    let other = try place.engine()
+    let data = Self.bytes(50_000)
+    let isHeld = DispatchSemaphore(value: 0)
+    let isHeldAnew = DispatchSemaphore(value: 0)
+    let isDone = DispatchSemaphore(value: 0)
+    let first = try engine(of: place, number: 1) { () throws(BlobStorageError) in
+      _ = try other.release("h")
+      isHeld.signal()
+      isHeldAnew.wait()
+    }
+    let second = try engine(of: place, number: 2) { () throws(BlobStorageError) in
+      isHeldAnew.signal()
+      isDone.wait()
+      throw BlobStorageError(.io, "The pack cannot be begun.")
+    }
+    let result = Mutex<BlobHold?>(nil)
+    Thread.start(named: "first") {
+      let hold = try? first.put(.data(data), holding: "h", PutOptions())
+      result.withLock { $0 = hold }
+      isDone.signal()
+    }
+    isHeld.wait()
+    #expect(failure { _ = try second.put(.data(data), holding: "h", PutOptions()) } != nil)
+    #expect(result.withLock { $0 } != nil)
+    #expect(try other.holds().map(\.digest) == [BlobDigest.of(data)])
   }
 
   @Test("go to one of two puts of different bytes that have the name at the same time, and the other fails")
