@@ -19,18 +19,23 @@ extension BlobCache {
   ///
   /// Calling it is optional: puts make room by themselves. Call it when the program is idle.
   ///
+  /// - Throws: `invalidArgument` for a cache that was ended.
   /// - Complexity: follows every version of the store to its chunks.
   public func trim() async throws(BlobStorageError) -> CacheTrimReport {
     try await change { (core) throws(BlobStorageError) in try core.trim() }
   }
 
-  /// Adopts keys that were put around the cache, with `BlobStore.put(_:_:options:)`, as just used, and brings the
+  /// Adopts keys that were put around the cache, with `BlobStore.put(_:forKey:options:)`, as just used, and brings the
   /// folder below its limits.
+  ///
+  /// - Throws: `invalidArgument` for a cache that was ended.
   public func adopt(_ keys: [String]) async throws(BlobStorageError) {
     try await change { (core) throws(BlobStorageError) in try core.adopt(keys) }
   }
 
   /// The current state of the cache.
+  ///
+  /// - Throws: `invalidArgument` for a cache that was ended.
   public func statistics() async throws(BlobStorageError) -> CacheStatistics {
     try await run { (core) throws(BlobStorageError) in try core.statistics() }
   }
@@ -67,10 +72,11 @@ extension BlobStore {
   /// The byte limit covers the whole folder, so other keys reduce the room of the cache. A store has one cache.
   ///
   /// With `evictsExistingKeys` the cache may evict keys that the store had before it was a cache. An existing cache
-  /// evicts them anyway. ``cacheForecast(prefix:limits:)`` predicts what it would evict.
+  /// evicts them anyway. ``cacheForecast(prefix:limits:)`` predicts what it would evict. If the file with the limits is
+  /// damaged, this call writes it again and checks neither prefix nor keys.
   ///
-  /// - Throws: `invalidArgument` for limits out of range and for a store with a cache under another prefix. Also for a
-  ///   store that is not a cache yet and whose keys may not be evicted.
+  /// - Throws: `invalidArgument` for limits out of range, for a store in a bucket and for a store with a cache under
+  ///   another prefix. Also for a store that is not a cache yet and whose keys may not be evicted.
   public func cache(
     prefix: String = "", limits: CacheLimits, evictsExistingKeys: Bool = false,
     configuration: CacheConfiguration = CacheConfiguration()
@@ -86,7 +92,7 @@ extension BlobStore {
   /// Predicts what turning the keys that begin with `prefix` into a cache, or changing its limits, would evict at once.
   ///
   /// - Throws: `invalidArgument` for limits out of range and for a store in a bucket.
-  /// - Complexity: looks at every such key twice.
+  /// - Complexity: looks at every such key; twice if the limits are exceeded.
   public func cacheForecast(
     prefix: String = "", limits: CacheLimits
   ) async throws(BlobStorageError) -> CacheForecast {
@@ -95,10 +101,10 @@ extension BlobStore {
     }
   }
 
-  /// Collects garbage as `BlobStore.collectGarbage(_:progress:)` does, after it has trimmed the store's
-  /// cache to its limits. Without a cache there is nothing to trim.
+  /// Collects garbage as `BlobStore.collectGarbage(_:progress:)` does, after it has trimmed the store's cache to its
+  /// limits, if it has one. A dry run trims nothing.
   ///
-  /// - Throws: `busy` when another process has been collecting for longer than `options.timeout.seconds`.
+  /// - Throws: `busy` when another process has been collecting for longer than `options.timeout`.
   public func trimAndCollectGarbage(
     _ options: GarbageCollectionOptions = GarbageCollectionOptions(), progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> GarbageCollectionReport {
@@ -111,8 +117,8 @@ extension BlobStore {
 
   /// Turns a cache into an ordinary store: its keys stay, and nothing evicts them.
   ///
-  /// Other processes that have the cache open can still read it; they remove nothing, and their next put that needs
-  /// room fails.
+  /// Other processes that have the cache open can still read it, and remove nothing. Their next put fails if it needs
+  /// room or the cache had a limit of keys.
   ///
   /// - Returns: false when the store has no cache.
   /// - Durability: durable.
@@ -122,6 +128,8 @@ extension BlobStore {
   }
 
   /// The store's cache with its limits; nil when it has none.
+  ///
+  /// - Throws: `corrupted` if the file with the limits is damaged: `cache(prefix:limits:)` writes it again.
   public func cache(
     configuration: CacheConfiguration = CacheConfiguration()
   ) async throws(BlobStorageError) -> BlobCache? {

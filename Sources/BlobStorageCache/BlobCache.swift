@@ -96,6 +96,8 @@ public final class BlobCache: Sendable {
   /// Stores several values, in as few commits as their length allows.
   ///
   /// - Returns: whether each value was stored.
+  /// - Throws: `invalidArgument` for a cache that was ended, unless the values fit into the open pack and the cache had
+  ///   no limit of keys.
   @discardableResult
   public func set(_ items: [CacheItem]) async throws(BlobStorageError) -> [Bool] {
     let keys = items.map(\.key)
@@ -111,12 +113,13 @@ public final class BlobCache: Sendable {
     }
   }
 
-  /// Stores bytes under a key as `BlobStore.put(_:_:options:)` does, in room that the cache makes first.
+  /// Stores bytes under a key as `BlobStore.put(_:forKey:options:)` does, in room that the cache makes first.
   ///
   /// Unlike ``set(_:to:priority:lifetime:)-(_,Data,_,_)``, a put that is refused leaves the key's earlier value.
   ///
-  /// - Throws: `limitExceeded` for bytes that are longer than `CacheLimits.valueByteLimit` or find no room below
-  ///   the limit, `noSpace` on a full medium, `busy` while another process makes room for too long.
+  /// - Throws: `limitExceeded` for more bytes than `CacheLimits.valueByteLimit`, or if the limit leaves no room.
+  ///   `noSpace` on a full medium, `busy` while another process makes room for too long. `invalidArgument` for a cache
+  ///   that was ended, if the put needs room or the cache had a limit of keys.
   @discardableResult
   public func put(
     _ key: String, _ data: Data, options: PutOptions = PutOptions()

@@ -158,8 +158,8 @@ struct CacheChoice {
 
   private static let smallPackCountMax = 12
 
-  /// Adds nearly empty packs when there are many: a step may copy no more than some drop records, and each file takes a
-  /// block.
+  /// Adds nearly empty packs when there are many. A step that copies only some drop records leaves one, and each file
+  /// takes a block.
   private mutating func addSmall(_ byteCounts: [UInt32: Int64], _ limits: CacheLimits) {
     guard !packs.isEmpty else { return }
     let small = byteCounts.filter { $0.value < limits.packByteCountTarget / 32 && !packs.contains($0.key) }

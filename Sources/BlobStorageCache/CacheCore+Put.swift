@@ -22,7 +22,7 @@ extension CacheCore {
       return true
     }
 
-    /// An upper estimate of the bytes of a pack that they need, with drops of the keys evicted for them, and the end of
+    /// An upper estimate of the bytes that they need in a pack, with the drops of keys evicted for them and the end of
     /// the footer.
     var needByteCount: Int64 { Int64(byteCount + 4_096 + items.count * 256) }
   }
@@ -32,10 +32,10 @@ extension CacheCore {
 
   /// Stores values under their keys, as many in one commit as fit.
   ///
-  /// - Parameter isWanted: whether a single value is to be stored. Is asked while no one else can change the key, and
-  ///   again afterwards.
+  /// - Parameter isWanted: whether to store a single value. Called inside the commit, while no one else can change the
+  ///   key, and again afterwards.
   /// - Returns: whether each value was stored. A key whose value was not stored has no value, not an older one.
-  /// - Throws: `conditionFailed` when it is not wanted any more. Then it is not there.
+  /// - Throws: `conditionFailed` if the value is not wanted. Then it is not stored.
   package func put(
     _ items: [CacheItem], if isWanted: () -> Bool = { true }
   ) throws(BlobStorageError) -> [Bool] {

@@ -11,9 +11,9 @@ struct CacheNotes {
     case dropped
   }
 
-  /// The last note of each key, with its ordinal among all notes of the process.
+  /// The last note of each key, with its ordinal among these notes.
   private(set) var keys: [CachedKeyRow.ID: (note: Note, ordinal: Int)] = [:]
-  /// How many of the notes may add a row.
+  /// How many puts were noted: each may add a row.
   private(set) var putCount = 0
   /// For each blob, the versions put minus the versions dropped or replaced.
   private(set) var versionChanges: [BlobDigest: Int] = [:]

@@ -59,6 +59,5 @@ final class MemoryTier: Sendable {
     state.withLock { $0.insert(key, Kept(version: version, data: data), generationByteCountMax) }
   }
 
-  /// Forgets everything.
   func removeAll() { state.withLock { $0 = State() } }
 }

@@ -35,15 +35,15 @@ extension BlobStore {
   /// The program writes each snapshot into a folder, which is imported and removed: that needs room for the longest
   /// one. A file that is as in the snapshot before keeps its version. Snapshots that are states already are passed
   /// over, so that an interrupted migration can be started again. If the program cannot write a snapshot whole, the
-  /// state has what it has written and a name that ends in `-partial`, and the next migration imports the snapshot
-  /// again; the same part is no second state. A snapshot that is imported after a younger one changes no current
-  /// version. If the task is cancelled, the program is ended.
+  /// state has what it has written, and a name that ends in `-partial`. The next migration imports the snapshot again;
+  /// the same part is no second state. A snapshot that is imported after a younger one changes no current version. A
+  /// cancelled task ends the program.
   ///
   /// - Parameters:
   ///   - options: how to import; its prefix applies to all keys. Each state gets the name of its snapshot.
   ///   - workFolder: the folder for the snapshots' folders; nil for the system's folder for temporary files.
   ///   - begin: called with each snapshot before its import.
-  /// - Throws: `sourceFailed` with the program's message.
+  /// - Throws: `sourceFailed` with the program's message, and what an import throws.
   /// - Durability: unless `options` are relaxed, each state is durable before the next snapshot is begun.
   public func importSnapshots(
     of repository: SnapshotRepository, options: ImportOptions = ImportOptions(), workFolder: URL? = nil,

@@ -4,8 +4,8 @@ import BlobStorageTrees
 import Foundation
 import Synchronization
 
-/// Answers the system's requests about a mount. Its methods are called on several threads at once. They return a
-/// result, or throw the `errno` that the program gets.
+/// Answers the system's requests about a mount. Its methods run on several threads at once. They return a result, or
+/// throw the `errno` that the program gets.
 final class MountService: Sendable {
   typealias Report = @Sendable (String) -> Void
 

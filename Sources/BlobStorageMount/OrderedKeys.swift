@@ -5,7 +5,7 @@ package struct OrderedKey: Sendable {
   package var key: [UInt8]
   /// Nil for a folder, and for a version that was deleted.
   package var version: BlobVersion?
-  /// Whether it is a folder of its own, whose key ends in a slash or is empty.
+  /// Whether it is a folder of its own. Its key ends in a slash, or is the prefix of a state.
   package var isFolder: Bool
 
   package init(key: [UInt8], version: BlobVersion?, isFolder: Bool) {

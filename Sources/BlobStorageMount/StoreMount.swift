@@ -5,8 +5,9 @@ import SystemPackage
 /// A read-only view of a store in the file system, through FUSE: `current/KEY` has the bytes of each key,
 /// `versions/KEY/` has a file for each version of it, and `states/NAME/` has the tree that an import found.
 ///
-/// Every program can read the files. Each read is verified as a ``BlobReader`` verifies it: damage is an error of the
-/// read and never data. A file that is open stays readable, even if its version is dropped and collected meanwhile.
+/// Every program of the mounting user can read the files. Each read is verified as a ``BlobReader`` verifies it: damage
+/// is an error of the read and never data. A file that is open stays readable, even if its version is dropped and
+/// collected meanwhile.
 public struct StoreMount: Sendable {
   private let engine: Engine
   private let folder: String
@@ -16,8 +17,8 @@ public struct StoreMount: Sendable {
 
   /// A mount of a store on an empty folder.
   ///
-  /// - Throws: `invalidArgument` for a folder that is missing, is not empty, or lies in the store's own, and if this
-  ///   build or the machine has no FUSE.
+  /// - Throws: `invalidArgument` for a folder that is missing, is not empty, or lies in the store's own. Also if this
+  ///   build or the machine has no FUSE, or only root can mount.
   public init(_ store: BlobStore, at folder: some PathConvertible) throws(BlobStorageError) {
     engine = store.engine
     let text = try folder.pathText()
@@ -29,12 +30,12 @@ public struct StoreMount: Sendable {
   ///
   /// - Parameters:
   ///   - whenMounted: called with the folder's path, once the files can be read.
-  ///   - report: receives a sentence when a program's read fails, on any thread.
+  ///   - report: receives a sentence when a program's request fails, on any thread; for each open file, only the first.
   /// - Returns: when another program has unmounted the folder.
   /// - Throws: `cancelled` after the task was cancelled and the folder unmounted; `io` if mounting fails.
   /// - Durability: changes nothing in the store.
-  /// - Complexity: memory for the files and folders that the system knows, and for open ones; none for other keys. Each
-  ///   operation of a program takes a lookup in the catalog.
+  /// - Complexity: memory for files and folders that the system knows or programs have open, and for the entries of the
+  ///   last four states in use. Each operation of a program takes a lookup in the catalog.
   public func run(
     whenMounted: (_ folder: String) -> Void = { _ in },
     report: @escaping @Sendable (_ sentence: String) -> Void = { _ in }

@@ -28,7 +28,7 @@ extension BlobStore {
   ///   - prefix: the prefix of the keys; all keys by default.
   ///   - interval: how often it looks for changes of other processes, a millisecond at least. It looks for those of
   ///     this store at once.
-  /// - Throws: `closed`, `corrupted`; the sequence throws the same.
+  /// - Throws: `closed`, `corrupted`. The sequence throws `corrupted`, and ends when the store is closed.
   /// - Complexity: each look reads a row for each pack, and the records that are new. Changes of other machines appear
   ///   once this machine has extended its catalog.
   public func changes(

@@ -57,8 +57,8 @@ public struct BlobUsage: Sendable, Hashable, Codable {
   public var kind: Kind
   /// Plain bytes; for a key, those of all its versions, counting each.
   public var byteCount: Int64 = 0
-  /// Distinct chunks, including the bases that they are encoded against. For a key, also those of versions that imports
-  /// have replaced and keep for states: deleting the key drops them.
+  /// Distinct chunks, including lists and the bases that chunks are encoded against. For a key, also those of versions
+  /// that imports have replaced and keep for states: deleting the key drops them.
   public var chunkCount = 0
   /// Their stored bytes.
   public var storedByteCount: Int64 = 0

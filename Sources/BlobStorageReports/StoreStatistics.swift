@@ -7,7 +7,7 @@ public struct StoreStatistics: Sendable, Hashable, Codable {
   public var versionCount = 0
   /// Distinct blobs that versions point at or that are held.
   public var blobCount = 0
-  /// Chunks that versions need.
+  /// Chunks that versions need, bases and lists included.
   public var chunkCount = 0
   public var packCount = 0
   /// Plain bytes of all versions, each counted.

@@ -2,7 +2,7 @@ import BlobStorage
 
 /// Finds the holders of a key, blob or chunk in one walk over all versions.
 ///
-/// Memory: a bit for each record of the packs with the subject, and the results for the last many blobs.
+/// Memory: two bits for each record of the packs with the subject, and results for up to 100,000 blobs.
 package final class UsageSearch {
   /// How a blob relates to the subject.
   private struct Overlap {
@@ -46,7 +46,7 @@ package final class UsageSearch {
     sharers = Largest(countMax: listCountMax)
   }
 
-  /// Returns nil if the store does not have the subject. Searches again if gc has moved chunks of the subject meanwhile.
+  /// Returns nil if the store does not have the subject. Searches again if gc has moved chunks of it meanwhile.
   package func run() throws(BlobStorageError) -> BlobUsage? {
     var search = self
     for _ in 1..<Self.attemptCountMax {

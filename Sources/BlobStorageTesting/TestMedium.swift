@@ -5,6 +5,9 @@ import Synchronization
 import SystemPackage
 
 /// The medium of a ``TestStore``'s files. It behaves like the system's files until a test breaks it.
+///
+/// Only packs can fail to be read, written and synced, and only names to be created, changed and synced. Other files,
+/// such as those of the catalog, always work.
 public final class TestMedium: Sendable {
   private struct State {
     var isFull = false
@@ -42,7 +45,7 @@ public final class TestMedium: Sendable {
     set { state.withLock { $0.failsReads = newValue } }
   }
 
-  /// Additional time of each read, write and sync.
+  /// Additional time of each read, write and sync of a pack, and of each change and sync of names.
   public var delay: Duration {
     get { state.withLock { $0.delay } }
     set { state.withLock { $0.delay = newValue } }

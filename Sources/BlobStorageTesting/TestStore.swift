@@ -49,7 +49,7 @@ public final class TestStore: Sendable {
 
   /// Changes stored bytes of a key's current version, so that reading it throws `corrupted`.
   ///
-  /// Values that share the damaged chunk cannot be read either.
+  /// Values that share the damaged chunk or its frame, or are encoded against it, cannot be read either.
   ///
   /// - Throws: `invalidArgument` if the key has no value, or an empty one.
   public func damage(_ key: String) async throws(BlobStorageError) {

@@ -5,7 +5,8 @@ extension BlobStore {
   /// Stores files and whole trees of files. See ``ImportOptions``.
   ///
   /// - Parameter onFile: receives each file that is stored or unchanged. No file is durable before the call returns.
-  /// - Throws: errors that end the whole import. A file that cannot be read is in the report.
+  /// - Throws: `keysCollide`, `busy` if a retention drops states for over a minute, and other errors that end the whole
+  ///   import. A file that cannot be read is in the report.
   public func importFiles(
     _ paths: [some PathConvertible], options: ImportOptions = ImportOptions(),
     progress: ProgressHandler? = nil, onFile: TransferHandler? = nil
@@ -19,7 +20,7 @@ extension BlobStore {
     }
   }
 
-  /// Writes the current versions of keys as files below a folder. See ``ExportOptions``.
+  /// Writes the current versions of keys, or the versions of a state, as files below a folder. See ``ExportOptions``.
   ///
   /// - Parameter onFile: receives each file that is written or unchanged.
   public func exportFiles(
@@ -34,13 +35,14 @@ extension BlobStore {
     }
   }
 
-  /// Copies all keys of this store with all their versions into another, under the same IDs. See ``CopyOptions``.
+  /// Copies the keys of this store with all their versions into another. See ``CopyOptions``.
   ///
   /// Sends only the chunks that the target lacks, as they are stored. A repeated copy continues where the last one
   /// ended. A key that changes during the copy is copied as of one moment.
   ///
-  /// - Throws: `invalidArgument` for the same store or another digest, and errors that end the whole copy. A version
-  ///   that cannot be read is in the report, and the others are copied.
+  /// - Throws: `invalidArgument` for the same store or another digest algorithm, `busy` if a retention drops states for
+  ///   over a minute, and what else ends the copy. For a mirror also `corrupted` and `wouldDropMany`. A version that
+  ///   cannot be read is in the report, and the others are copied.
   /// - Durability: everything copied is on the medium on return, or published if the target is in a bucket.
   public func copy(
     to target: BlobStore, options: CopyOptions = CopyOptions(), progress: ProgressHandler? = nil

@@ -1,6 +1,7 @@
 import BlobStorage
 
-/// Copies the chunks that the target lacks, each once, in their stored form. Joins small blobs into frames.
+/// Copies the chunks that the target lacks, each once, in their stored form. Encodes members of frames again, and joins
+/// small blobs into frames.
 ///
 /// Copies a base before the chunks encoded against it. Reads neighbours in the source's packs together, and verifies
 /// them on all threads. Nothing refers to the copied chunks yet: the caller must first begin a put with the target's

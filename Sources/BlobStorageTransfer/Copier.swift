@@ -5,8 +5,8 @@ import Foundation
 /// Copies the keys of one store into another: chunks in their stored form, versions under their own IDs.
 ///
 /// Commits a key's versions together, after everything that they need. An interrupted copy keeps what it committed, and
-/// the next copy continues from there. It cannot copy whole packs: the checksums of records cover the store and the
-/// pack's name, so that no pack can pass for another store's.
+/// the next copy continues from there. It cannot copy whole packs: the checksums of records cover the pack's name, and
+/// a pack names its store.
 package final class Copier {
   /// A batch ends at this many versions or bytes.
   private static let versionCountOfBatch = 512
@@ -208,7 +208,7 @@ package final class Copier {
     return one.inode == other.inode && one.device == other.device
   }
 
-  // MARK: What there is to do
+  // MARK: Planning
 
   /// Calls `body` with the source's keys, dropped ones included, a page at a time. Internal keys come last, so that a
   /// state arrives after what it names. A copy with a prefix has no states, but attributes that versions may need: here
@@ -421,7 +421,7 @@ package final class Copier {
     return failure
   }
 
-  // MARK: What is left
+  // MARK: Reports and progress
 
   /// Reports versions that could not be copied, unless they were dropped meanwhile.
   func report(_ failures: [BlobDigest: BlobStorageError], _ batch: Batch) throws(BlobStorageError) {
@@ -498,7 +498,7 @@ extension Copier {
   }
 
   /// Makes those versions visible whose blobs are in the target, and drops others as planned. A key changes in one
-  /// commit, unless it has more versions than a commit holds.
+  /// commit, unless it has more versions than the keys before it in the batch leave room for.
   func commit(
     _ keys: [CopiedKey], _ blobs: inout [BlobDigest: Blob], _ lossCount: Int
   ) throws(BlobStorageError) {

@@ -2,14 +2,16 @@ import BlobStorage
 
 /// Options for copying one store into another.
 ///
-/// Afterwards the target shows every version that the source shows, with the same ID, time and metadata. The copy also
-/// drops what the source has dropped. Versions that only the target has stay.
+/// Afterwards the target shows every version that the source shows, with the same time and metadata. The ID is the
+/// same, unless the target has dropped that version. The copy also drops what the source has dropped. Versions that
+/// only the target has stay, and so does what a hold of the target protects.
 public struct CopyOptions: Sendable, Hashable {
   /// The prefix of the keys to copy.
   public var prefix: String
   /// Whether to drop versions in the target that the source does not show, including those that it never had.
   ///
-  /// The copy refuses a source with known damage, and to drop more than a tenth of the target's keys with the prefix.
+  /// The copy refuses a source with known damage (`corrupted`), and to drop more than a tenth of the target's keys with
+  /// the prefix (`wouldDropMany`).
   public var isMirror: Bool
   /// Mirrors despite those checks.
   public var isForced: Bool
@@ -67,7 +69,7 @@ public struct CopyReport: Sendable, Hashable, Codable {
   /// Chunks that the target did not have, and their plain bytes.
   public var chunkCount = 0
   public var newByteCount: Int64 = 0
-  /// Bytes that these chunks added to packs.
+  /// Bytes that the copy added to packs; in a dry run, those of the chunks alone.
   public var storedByteCount: Int64 = 0
   public var damaged: [UncopiedVersion] = []
   public var duration = Duration.zero

@@ -18,7 +18,7 @@ struct ExportedFolders {
   private let options: ExportOptions
   /// Parents before children; empty if an export has patterns.
   private var folders: [Folder] = []
-  /// Whether a state knows attributes of folders, also of those that this export leaves out.
+  /// Whether a state has folders, even if this export leaves them out.
   private(set) var hasFolders = false
   /// States that cannot be read; their folders are missing here.
   private(set) var unreadable: [SkippedFile] = []
@@ -85,8 +85,8 @@ struct ExportedFolders {
     }
   }
 
-  /// Gives new folders their attributes, and those that were there if the export overwrites. Those below come before
-  /// those above: what is written changes the times of folders.
+  /// Gives new folders their attributes, and existing ones if the export overwrites. Children come before parents:
+  /// writing into a folder changes its time.
   func restore(
     below target: OutputFolder, _ owners: OwnerNames?, _ report: inout ExportReport
   ) throws(BlobStorageError) {

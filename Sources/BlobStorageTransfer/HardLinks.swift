@@ -22,7 +22,7 @@ struct HardLinks {
   private(set) var followers: [Follower] = []
   /// Paths of complete files with several names.
   private var wholePaths: Set<[UInt8]> = []
-  /// Names that were written in place of leaders that could not be.
+  /// For each leader that could not be written, the name that was written in its place.
   private var successors: [[UInt8]: [UInt8]] = [:]
 
   init(_ options: ExportOptions) { self.options = options }

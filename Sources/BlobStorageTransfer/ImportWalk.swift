@@ -33,7 +33,7 @@ struct ImportWalk: ~Copyable {
   private let owners: OwnerNames?
   /// Whether there is only one path. If it is a folder, the import keeps its own attributes.
   private let hasOneRoot: Bool
-  /// Folders that were named and begun with: a second time they would be stored a second time.
+  /// Named folders that the walk has begun: a second walk would store their files again.
   private var begun: Set<FileIdentity> = []
   /// Files and links that were named. Hard links of one file have keys of their own.
   private var named: Set<NamedFile> = []

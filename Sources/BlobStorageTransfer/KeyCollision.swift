@@ -14,7 +14,7 @@ struct KeyCollision {
     var status: FileStatus
   }
 
-  /// The first collision of an import in key order; nil if there is none.
+  /// A collision of an import; nil if there is none.
   static func find(_ paths: [FilePath], _ options: ImportOptions) throws(BlobStorageError) -> KeyCollision? {
     if options.keepsPaths { return findListed(paths, options) }
     let excluded = options.excluded.map { ShellPattern($0) }
@@ -103,8 +103,8 @@ struct KeyCollision {
     return nil
   }
 
-  /// What a path that was named is: a link to a folder is that folder. Nil if it cannot be looked at, which the walk
-  /// reports.
+  /// The status of a path that was named, for a link to a folder that of the folder. Nil if it cannot be read, which
+  /// the walk reports.
   private static func statusOfNamed(_ path: FilePath) -> FileStatus? {
     do throws(BlobStorageError) {
       if let folder = try SystemFiles().status(of: path.appending(".")) { return folder }

@@ -13,7 +13,6 @@ package final class RateLimiter {
   private var settled: Double
 
   /// - Parameter bytesPerSecond: nil for no limit.
-  ///
   /// - Throws: `invalidArgument` for a rate below 1.
   package init(bytesPerSecond: Int64?, time: PassingTime = .system) throws(BlobStorageError) {
     guard bytesPerSecond ?? 1 > 0 else {

@@ -1,7 +1,7 @@
 import BlobStorage
 
-/// Paths that an export would write twice: a key that begins with the prefix to strip and one that does not may have
-/// the same path, or one the path of a folder above the other.
+/// Paths that an export would write twice. A key that begins with the prefix to strip and one that does not may have
+/// the same path. Or one may have the path of a folder above the other.
 ///
 /// Memory: the paths of keys that do not begin with the prefix, if not all keys do.
 struct SharedPaths {

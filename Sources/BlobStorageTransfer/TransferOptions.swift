@@ -14,7 +14,8 @@ import Foundation
 /// never half stored.
 ///
 /// Each version keeps the file's mode, owner, extended attributes and hard links, and the import's state keeps those of
-/// folders. A value of a cache keeps no more than about 1,000 bytes of them. See ``FileAttributes``.
+/// folders. A value of a cache keeps its extended attributes only if all have at most about 1,000 bytes. See
+/// ``FileAttributes``.
 public struct ImportOptions: Sendable, Hashable {
   public var prefix: String
   public var replacement: Replacement
@@ -35,8 +36,9 @@ public struct ImportOptions: Sendable, Hashable {
   public var staysOnFileSystem: Bool
   /// Leaves out the contents of folders with a valid `CACHEDIR.TAG`, except that file.
   public var excludesCaches: Bool
-  /// Records a state of the prefix. The states keep the versions that are replaced, outside any key's history. Values
-  /// of a cache are in no state, and a prefix of a state has at most 400 bytes.
+  /// Records a state of the prefix. The states keep the versions that are replaced, outside any key's history. An
+  /// import that can store values of a cache records none, nor does one without a name whose prefix has more than 400
+  /// bytes.
   public var recordsState: Bool
   /// The name of the state.
   public var stateName: String?
@@ -125,7 +127,7 @@ public struct ImportReport: Sendable, Hashable, Codable {
   /// Files that were stored, or that the store already had.
   public var fileCount = 0
   public var byteCount: Int64 = 0
-  /// Files that got a new key or a new version.
+  /// Files that got a new key or a new version, and files that were read again and equal their current version.
   public var newFileCount = 0
   /// Files that have not changed since their last import.
   public var unchangedFileCount = 0
@@ -164,10 +166,11 @@ public struct ImportReport: Sendable, Hashable, Codable {
 ///
 /// Each version is written, verified, at the folder + its key; modification times and attributes are restored, as far
 /// as this user may. Folders get theirs in the end: those of the state, or of the last state that has keys with the
-/// prefix. A folder that was there before the export, and is not the one to export to and empty, keeps what it has
-/// unless files are replaced. Blocks of zeros become holes. No file is ever written outside the folder, or into the
-/// store's own. A file that is replaced stays until the new one is on the medium. A file that has the bytes of its
-/// version already is left alone, so that an interrupted export can be repeated.
+/// prefix. A folder that was there before the export keeps what it has, except its time. It gets attributes if files
+/// are replaced, or if it is the folder to export to and was empty. Blocks of zeros become holes. No file is ever
+/// written outside the folder, or into the store's own. A file that is replaced stays until the new one is on the
+/// medium. A file that has the bytes of its version already is left alone, so that an interrupted export can be
+/// repeated.
 public struct ExportOptions: Sendable, Hashable {
   /// The prefix of the keys to export.
   public var prefix: String
@@ -221,7 +224,7 @@ public struct ExportReport: Sendable, Hashable, Codable {
   /// Files, links and folders with attributes that this user may not set.
   public var incompleteCount = 0
   public var skipped: [SkippedFile] = []
-  /// Keys that could not be read because the store is damaged.
+  /// Keys that could not be read because the store is damaged, and states with unreadable attributes of folders.
   public var damaged: [SkippedFile] = []
   public var duration = Duration.zero
 

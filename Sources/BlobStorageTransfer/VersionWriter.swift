@@ -194,7 +194,7 @@ struct VersionWriter: Sendable {
         owners: owners))
   }
 
-  // MARK: What is there
+  // MARK: Existing files
 
   private func stateOfLink(
     _ path: [UInt8], in folder: InputFolder, through trail: inout FolderTrail, _ version: BlobVersion

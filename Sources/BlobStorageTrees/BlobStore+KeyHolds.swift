@@ -25,9 +25,11 @@ public struct TreeHold: Sendable, Hashable, Codable {
 extension BlobStore {
   /// Protects keys or a state from deletes, retentions and gc. A put archives what it would replace.
   ///
-  /// A delete of a held key or state throws `held` and changes nothing. Retentions skip them.
+  /// A delete of held keys throws `held` and changes nothing, and so does a retention of one held key. Other retentions
+  /// skip what is held. A cache can evict held keys.
   ///
-  /// - Throws: `conditionFailed` if a hold of that name exists, `invalidArgument` for a state that was dropped.
+  /// - Throws: `conditionFailed` if a hold of that name exists. `invalidArgument` for a state that was dropped, for the
+  ///   empty prefix, and for a name that is empty or longer than 255 bytes.
   /// - Durability: durable on return.
   public func hold(_ target: HoldTarget, as name: String) async throws(BlobStorageError) {
     try await run { (engine) throws(BlobStorageError) in

@@ -20,7 +20,7 @@ public struct TreeChange: Sendable, Hashable, Codable {
   public var kind: Kind
   /// A folder's key ends in '/'.
   public var key: String
-  /// The versions in the first and in the second state; nil for folders.
+  /// The versions in the first and in the second state; nil for folders, and where the state lacks the key.
   public var before: BlobVersion.ID?
   public var after: BlobVersion.ID?
 }

@@ -263,9 +263,9 @@ extension BlobStore {
   ///
   /// - Parameter scope: for a key, drops its archived versions. Otherwise drops states whose prefixes begin with the
   ///   scope's, replaced versions that no state has any more, and archived versions.
-  ///   While an import is under way, or a copy into the store, or while something is lost, drops only states.
-  ///   Drops nothing for a version or state that may still be lost: in a sealed pack whose sync has failed, until gc
-  ///   has stored it again; in a bucket, until its process has published it.
+  ///   While an import or a copy into the store is under way, or something is lost, drops no versions. Drops nothing
+  ///   for a version or state that may still be lost: in a sealed pack whose sync has failed, until gc has stored it
+  ///   again; in a bucket, until its process has published it.
   /// - Throws: `invalidArgument` for a policy without rules or with a negative number, and for the empty prefix; `held`
   ///   for a key that is held.
   /// - Durability: durable on return. An interrupted run has dropped a part; the next one continues.

@@ -54,8 +54,8 @@ package struct StateFile: Sendable {
     return free.utf8.count <= StateRecord.nameByteCountMax ? free : nil
   }
 
-  /// Whether a power cut that spares what is recorded from now on spares a state, too. Syncs its pack if necessary. In a
-  /// bucket, whether all that it needs is published.
+  /// Whether a new state can build on this one: no power cut may lose this one and spare the new one. Syncs its pack if
+  /// necessary. In a bucket, whether all that it needs is published.
   func canBuild(on record: StateRecord) throws(BlobStorageError) -> Bool {
     guard engine.backend.isDurableOnceSynced else { return try isPublished(record) }
     let unsynced = try engine.catalog.read { (transaction) throws(BlobStorageError) -> PackName? in
@@ -68,8 +68,8 @@ package struct StateFile: Sendable {
     return try engine.writer.publisher.secure([unsynced], of: engine.writer) == nil
   }
 
-  /// Whether a state and those that it builds on are published, or will be before what this process writes now. What
-  /// this machine keeps of a deleted pack, no other can read.
+  /// Whether a state and those that it builds on are published, or will be before what this process writes now. Other
+  /// machines cannot read what this one keeps of a deleted pack.
   private func isPublished(_ record: StateRecord) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
       var versions: [VersionRow] = []
@@ -89,7 +89,9 @@ package struct StateFile: Sendable {
     try engine.putInternal(record.key, content, metadata: record.metadata, durability)
   }
 
-  /// The record of a state.
+  /// The record of a state, or of the link that it has become.
+  ///
+  /// - Throws: `corrupted` if there is neither.
   func record(_ id: TreeState.ID) throws(BlobStorageError) -> StateRecord {
     let text = Array(id.description.utf8)
     for purpose in [InternalKey.Purpose.state, .link] {

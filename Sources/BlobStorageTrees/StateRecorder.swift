@@ -3,7 +3,8 @@ import Foundation
 
 /// Collects the entries of a state in any order, and stores the state.
 ///
-/// Stores only the changes since the last state of the prefix, if all changes take at most half of a whole state.
+/// Stores only the changes since the last state of the prefix if these take at most 64 KiB, or if all changes together
+/// take at most half of a whole state.
 ///
 /// - Complexity: memory: an encoded entry for each file, link and folder.
 package final class StateRecorder {
@@ -87,9 +88,11 @@ package final class StateRecorder {
     return known.state
   }
 
-  /// Stores the state. Appends a number to its name if another import has recorded a state of that name meanwhile.
+  /// Stores the state. Appends a number to its name if another import has recorded a state of that name meanwhile. A
+  /// name that would be too long is left out.
   ///
   /// - Returns: the state, with the caller's counts.
+  /// - Throws: `busy` if another import has been naming its state for a minute.
   package func finish(_ durability: Durability = .durable) throws(BlobStorageError) -> TreeState {
     endRun()
     guard let name = state.name else {

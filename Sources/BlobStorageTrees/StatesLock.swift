@@ -1,6 +1,7 @@
 import BlobStorage
 
-/// Separates imports from retentions: imports share it, and a retention holds it alone to drop what they may name.
+/// Separates imports and copies from retentions: they share it, and a retention holds it alone to drop what they may
+/// name.
 package final class StatesLock {
   private let file: any File
 
@@ -16,6 +17,8 @@ package final class StatesLock {
   }
 
   /// Runs `body` while no other import names its state.
+  ///
+  /// - Throws: `busy` if another import has been naming its state for a minute.
   func whileNaming<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     guard try file.lock(bytes: 0..<1, withinSeconds: 60) else {
       throw BlobStorageError(.busy, "Another import has been naming its state for a minute: import again.")
@@ -31,7 +34,7 @@ package final class StatesLock {
     throw BlobStorageError(.busy, "`keep` is dropping states of \(folder.path): try again later.")
   }
 
-  /// The lock of a retention, or of a copy that drops states; nil if an import is still under way after a second.
+  /// The lock of a retention, or of a copy that drops states; nil if an import or copy is under way after a second.
   package static func exclusive(_ folder: StoreFolder) throws(BlobStorageError) -> StatesLock? {
     try held(folder, .exclusive, withinSeconds: 1)
   }

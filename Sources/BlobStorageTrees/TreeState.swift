@@ -36,11 +36,11 @@ public struct TreeState: Sendable, Hashable, Codable {
   }
 
   public var id: ID
-  /// The name that the import gave it.
+  /// The name that the import gave it, with a number if that was taken meanwhile.
   public var name: String?
   /// The prefix of its keys.
   public var prefix: String
-  /// When the import began.
+  /// When the import began, or the time of the snapshot that was migrated.
   public var created: Date
   /// The paths that were imported.
   public var sources: [String] = []

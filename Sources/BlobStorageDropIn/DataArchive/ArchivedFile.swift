@@ -5,7 +5,7 @@ import Foundation
 ///
 /// `0.dat` is the current version, and `1.dat`, `2.dat`, … are the archived ones, the oldest first. A `.tmp` is left by
 /// a process that died: `0.tmp` is the value that it was replacing, the others are archives that it was dropping. The
-/// original drops the lowest numbers, so these are older than all that have their names.
+/// original drops the lowest numbers, so these are older than every `.dat`.
 struct ArchivedFile: Comparable {
   let number: Int
   let isTemporary: Bool

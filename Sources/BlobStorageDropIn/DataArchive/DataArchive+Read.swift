@@ -73,7 +73,7 @@ extension DataArchive {
   }
 
   /// Folders that the original left for this archive and that could not be imported yet: of keys, and folders that
-  /// cannot be listed. Each opening of the archive tries again, and never changes them.
+  /// cannot be listed. The next process that uses the archive tries again. None changes them.
   public var oldFilesLeftOut: [URL] { store.leftOut(.archive) }
 
   /// The number of versions of a key besides the current one. Does not wait for operations under way.

@@ -7,7 +7,7 @@ public enum DataArchiveResult: Sendable {
   case fileNotFound(URL)
   /// The value or its bytes could not be converted, or the bytes cannot be read whole and right.
   case couldNotConvertFile(URL, String)
-  /// No longer happens, because the store moves nothing.
+  /// Does not occur: the store moves nothing.
   case couldNotMoveFile(URL, URL, any Error)
   /// Archived versions could not be dropped.
   case coludNotDeleteFile(URL, any Error)
@@ -19,7 +19,7 @@ public enum DataArchiveResult: Sendable {
   case lockingReaderWasFinished
   /// The key could not be deleted.
   case couldNotDeleteKey(URL, any Error)
-  /// No longer happens, because the first version of a key is a plain success.
+  /// Does not occur: the first version of a key is a plain success.
   case couldNotArchiveButCouldSet
 
   /// Whether the operation succeeded.

@@ -48,8 +48,8 @@ public final class FileReader: Sendable {
 
   /// Reads the bytes of a range, clamped at the end, and hands them over on `queue`, once.
   ///
-  /// Hands over nil for a range that begins past the end, for bytes that cannot be read whole and right, and while the
-  /// reader is closed.
+  /// Hands over nil while the reader is closed, for a range that begins past the end, and for unreadable or damaged
+  /// bytes.
   ///
   /// - Complexity: of a blob, only the chunks that the range touches are read.
   public func read(

@@ -4,8 +4,9 @@ import Foundation
 
 /// Stores data under identifiers in a named folder of the user's Documents. Closures make and read the data.
 ///
-/// Loads run side by side. A store or removal waits for everything called before it, and everything called later waits
-/// for it. Closures that make or read data run on threads of the store's, completions on the main queue.
+/// Loads run side by side. A store or removal waits for what was called before it on the same instance, and what is
+/// called later waits for it. Closures that make or read data run on threads of the store's, completions on the main
+/// queue.
 ///
 /// The data is in a store at `<Documents>/<name>/.blobstore`, shared by all processes. The first operation imports
 /// files that the original library has left in the folder, and leaves them as they are.
@@ -40,8 +41,8 @@ public final class PersistentDataStore: Sendable {
     store = DropInStore.of(folder, other: other)
   }
 
-  /// Files that the original left in the folder and that could not be imported yet. Each opening of the folder tries
-  /// again, and never changes them.
+  /// Files that the original left in the folder and that could not be imported yet. The next process that uses the
+  /// folder tries again. None changes them.
   public var oldFilesLeftOut: [URL] { store.leftOut(.data) }
 
   /// The identifier as the original names its file: without surrounding white space.

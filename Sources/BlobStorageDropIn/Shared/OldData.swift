@@ -5,7 +5,7 @@ import SystemPackage
 /// Imports what an original has left in a folder, once, and leaves it as it is.
 ///
 /// Imports a key whole or not at all: a later version could not be put below the others. The marker lists what could
-/// not be imported. Each opening of the store tries it again, unless the key has a value by then.
+/// not be imported. The next `DropInStore` of the folder tries it again, unless the key has a value by then.
 struct OldData {
   /// The files of one key, the oldest version first.
   struct Group {

@@ -25,7 +25,7 @@ package struct OutputFile: ~Copyable {
   /// Creates the temporary file and the missing folders above it.
   ///
   /// - Parameters:
-  ///   - relativePath: The path below the folder. A leading `/`, `.` or `..` is `invalidArgument`.
+  ///   - relativePath: The path below the folder. A part that is empty, `.` or `..` is `invalidArgument`.
   ///   - trail: the folders that are open already.
   package init(
     in folder: OutputFolder, relativePath: [UInt8], through trail: inout FolderTrail

@@ -10,11 +10,11 @@ struct RestoredAttributes: Sendable {
   /// Nil to leave owners as they are.
   var owners: OwnerNames?
 
-  /// Gives them to an open file or folder, as far as this user may. A file gets no mode to run as its owner or group
-  /// unless it has the owner that it had: otherwise root would make programs that run as root of a user's files.
+  /// Gives them to an open file or folder, as far as this user may. A file gets its set-user-ID and set-group-ID bits
+  /// only together with its owner: otherwise root would make programs that run as root of a user's files.
   ///
   /// - Returns: false if some could not be set.
-  /// - Throws: if the mode or time cannot be set for another reason than that only the owner may.
+  /// - Throws: if setting the mode or time fails, unless only the owner may set it.
   func apply(
     to descriptor: Int32, isFolder: Bool = false, _ path: @autoclosure () -> FilePath
   ) throws(BlobStorageError) -> Bool {
@@ -72,7 +72,7 @@ struct RestoredAttributes: Sendable {
 }
 
 extension FileAttributes {
-  /// The mode of a file that is written: one that runs as its owner or group only with the owner that it had.
+  /// The mode of a file that is written: without set-user-ID and set-group-ID bits, unless it has its owner.
   func permissionsOfFile(withOwner hasOwner: Bool) -> UInt16 {
     hasOwner ? permissions : permissions & ~0o6000
   }
