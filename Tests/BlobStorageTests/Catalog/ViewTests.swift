@@ -542,7 +542,7 @@ struct ViewTests {
     for round in 0..<12 {
       for index in 0..<6 { _ = try pair.one.put("k\(index)", [UInt8(round), UInt8(index)]) }
       #expect(try pair.two.data("k5", nil) == Data([UInt8(round), 5]))
-      // No view looks in between.
+      // No view looks meanwhile.
       for _ in 0..<1 + round % 4 { try pair.two.catalog.rebuild(because: nil) }
       for engine in pair.both {
         let found = try ending { () throws in try engine.keys("", after: nil, limit: 9).map(\.key) }

@@ -26,7 +26,7 @@ final class Lab: @unchecked Sendable {
   var missingSteps: Set<TableStep> = []
   /// So long a collection waits for a commit that another process does not end.
   var commitPatienceSeconds = 10.0
-  /// Who says which process goes on, when there are several.
+  /// Chooses the process that goes on, when there are several.
   var scheduler: Scheduler? {
     didSet { disk.schedule(by: scheduler) }
   }

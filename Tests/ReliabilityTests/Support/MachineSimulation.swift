@@ -62,7 +62,7 @@ final class MachineSimulation: @unchecked Sendable {
     let machine: Machine
     let process: SimulatedProcess
     let client: SimulatedClient
-    /// The how-many-th of how many processes on its machine it is.
+    /// Its ordinal among the processes on its machine.
     var share = 0
     var shareCount = 1
 
@@ -395,7 +395,7 @@ final class MachineSimulation: @unchecked Sendable {
     return counts
   }
 
-  /// Publishes what is left on a machine.
+  /// Publishes what ended processes have left on a machine.
   private func adopt(_ machine: Machine) throws {
     let process = machine.disk.process()
     try machine.open(process, store).close()
