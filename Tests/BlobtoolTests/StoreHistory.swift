@@ -5,7 +5,7 @@ import Testing
 
 /// A store that came to be in steps, and a copy of its folder after each.
 ///
-/// The last step but one was left by a killed writer, with a pack that is not sealed; the last is the same store after
+/// A killed writer left the last step but one, with a pack that is not sealed. The last step is the same store after
 /// the next command has sealed it.
 final class StoreHistory: Sendable {
   private let workshop: Workshop
