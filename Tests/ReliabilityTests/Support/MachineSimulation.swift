@@ -12,8 +12,8 @@ import SystemPackage
 /// What must hold: a machine that catches up reads every version that was reported done and not dropped, byte by byte.
 /// It sees none that was reported dropped, and nothing that reads as other bytes. In the end all machines see the same,
 /// and it verifies. Packs are published in their order, and deleted only after an entry has said that they are removed.
-/// Objects that no machine has put change nothing of that. At last another program deletes a pack. Every machine notices,
-/// and what is put from then on can be read everywhere. Once the loss is accepted, all see the same again.
+/// Objects that no machine has put change nothing of that. At last another program deletes a pack. Every machine
+/// notices, and what is put from then on can be read everywhere. Once the loss is accepted, all see the same again.
 final class MachineSimulation: @unchecked Sendable {
   // Unchecked: one actor runs at a time.
   /// Whether puts of one name are kept apart, and what the store says of it.
