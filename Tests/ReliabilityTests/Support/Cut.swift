@@ -1,6 +1,6 @@
 import BlobStorageTestSupport
 
-/// How the lights go out.
+/// A kill of all processes, or a power cut.
 enum Cut: CustomStringConvertible {
   case kill
   /// A kill, a recovery, and then a power cut that leaves only what was synced.
