@@ -368,7 +368,7 @@ struct ViewTests {
     try pair.close()
   }
 
-  /// V5: fails if applying records to rows in memory, to the catalog after that, or to a catalog made anew comes to
+  /// V5: fails if applying records to rows in memory, to the catalog after that, or to a rebuilt catalog comes to
   /// anything else.
   @Test("has the same rows before settling, after it, and in a catalog made anew", arguments: 0..<3)
   func sameRows(_ round: Int) throws {
@@ -422,7 +422,7 @@ struct ViewTests {
     #expect(differences.contains { $0.hasPrefix("made anew") })
   }
 
-  /// Where the rows of two engines differ from each other, or from those after settling and in a catalog made anew.
+  /// Where the rows of two engines differ from each other, or from those after settling and in a rebuilt catalog.
   private func differences(
     _ round: Int, _ environment: Engine.Environment = Pair.environment
   ) throws -> [String] {

@@ -282,7 +282,7 @@ struct MachineActor {
     let found: Data?
     do { found = try engine.data(name.key, name.id) } catch {
       guard life.isAlive, !MachineSimulation.isExpected(error) else { throw error }
-      // What another process of the machine could not publish is seen until the catalog is made anew without it.
+      // What another process of the machine could not publish is seen until the catalog is rebuilt without it.
       if life.shareCount > 1, !simulation.model.isSure(name) { return }
       throw Broken("\(moment): \(name), of content \(number), cannot be read: \(error)")
     }
