@@ -18,7 +18,6 @@ struct Failure: Error {
   /// The sentence to print; nil to print nothing more.
   var message: String?
 
-  /// Creates a failure.
   init(_ exitStatus: Int32, _ message: String?) {
     self.exitStatus = exitStatus
     self.message = message

@@ -20,7 +20,7 @@ struct GlobOptions: ParsableArguments {
     return { key in patterns.isEmpty || patterns.contains { $0.matches(key) } }
   }
 
-  /// The longest prefix that all these keys have.
+  /// A prefix that all these keys have, to list fewer: that of the pattern, if there is one pattern; else `prefix`.
   func prefix(within prefix: String) -> String {
     guard glob.count == 1, let first = glob.first.map(KeyPattern.init)?.prefix,
       first.utf8.starts(with: prefix.utf8)

@@ -107,9 +107,8 @@ struct SharedOptions: ParsableArguments {
 
   /// The place of the store.
   ///
-  /// - Throws: `ValidationError` if no store is named, or the named place cannot hold one.
-  ///
   /// - Parameter path: a path that the user gave in another way.
+  /// - Throws: `ValidationError` if no store is named, or the named place cannot hold one.
   func place(_ path: String? = nil) throws -> StorePlace {
     let path = try StorePlace.path(path ?? storePath())
     let state = try state.map(StorePlace.path)

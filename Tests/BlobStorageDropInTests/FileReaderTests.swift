@@ -181,7 +181,7 @@ extension FileReader {
         }
       }
       #expect(reader.open())
-      // Without another, it is the main one.
+      // By default, it is the main queue.
       await withCheckedContinuation { (done: CheckedContinuation<Void, Never>) in
         reader.read(byteRange: 0..<20) { _ in
           dispatchPrecondition(condition: .onQueue(.main))

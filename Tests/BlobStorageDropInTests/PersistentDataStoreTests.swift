@@ -193,7 +193,7 @@ import Testing
     #expect(met == [true, true])
   }
 
-  /// What an instance has that waits for no other.
+  /// The text of an identifier, read through an instance of its own, which waits for no other.
   private func textElsewhere(_ identifier: String) async throws -> String? {
     let other = try UserFolders.$environment.withValue(["HOME": home.detour().path]) {
       try PersistentDataStore(name: "images")

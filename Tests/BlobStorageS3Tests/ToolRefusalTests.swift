@@ -151,7 +151,7 @@ struct ToolRefusalTests {
       "PATH": "/usr/bin:/bin", "HOME": folder.path, "AWS_ACCESS_KEY_ID": "key",
       "AWS_SECRET_ACCESS_KEY": "very-secret",
     ].merging(environment) { $1 }
-      // How a sanitizer reports, which would else be its own way: on standard error, also what an end leaves undone.
+      // Keeps the variables that say how a sanitizer reports. By default it writes to standard error, leaks too.
       .merging(ProcessInfo.processInfo.environment.filter { $0.key.hasSuffix("SAN_OPTIONS") }) { $1 }
     let errors = folder.appending(path: "errors")
     try Data().write(to: errors)

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// What an import says beforehand and while it goes on, and what is left of one that was cut short.
+/// What an import says beforehand and while it runs, and what an interrupted one leaves.
 @Suite struct ImportTests {
   struct ProgressLine: Decodable {
     var phase: String

@@ -8,8 +8,8 @@ import Testing
 struct KillTests {
   static let seconds = ProcessInfo.processInfo.environment["BLOB_STORAGE_SOAK_SECONDS"].flatMap(Double.init)
   static let seed = TestSeed.choose()
-  /// So many steps of each writer are enough for some kills of every day. What each kill may leave is for the crash
-  /// tests: here the processes, the locks and the database are real.
+  /// Steps of each writer in a daily run, enough for some kills. The crash tests try what each kill may leave: here the
+  /// processes, the locks and the database are real.
   static let stepCount = 14
 
   /// The processes that still write.
@@ -214,7 +214,7 @@ struct KilledActor {
     }
   }
 
-  /// Runs the tool, and kills it more often than not.
+  /// Runs the tool, and kills three of five commands, unless they end before.
   private mutating func run(
     _ arguments: [String], input: Data = Data(), allowed: Set<Int32> = [0]
   ) async throws -> Outcome {

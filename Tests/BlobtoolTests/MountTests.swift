@@ -204,7 +204,7 @@ struct MountTests {
     var failures: [String] = []
     while workshop.contents("stop") == nil, writer.isRunning, failures.count < 5 {
       do {
-        // Another open file of the version before, read in between, may not leave its bytes behind.
+        // Another open file of the version before, read meanwhile, must not leave its bytes behind.
         let before = try UncachedFile(mounted.path("current/k"))
         _ = before.read(0..<100_000)
         let data = try UncachedFile(mounted.path("current/k")).read(0..<1_000_000)

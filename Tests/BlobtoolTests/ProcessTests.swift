@@ -72,7 +72,7 @@ import Testing
   func insistent() async throws {
     let workshop = try await Workshop()
     try await workshop.expect(0, ["put", "k"], input: noise(1_000_000, seed: 3))
-    // Each writes to a pipe without a reader, of which one byte is read to know that it writes.
+    // Each writes to a pipe. One byte is read, to know that it writes; the rest stays in the pipe.
     let outcome = try await workshop.shell(
       """
       mkfifo once twice; exec 3<>once 4<>twice

@@ -5,7 +5,7 @@ import Testing
 
 /// A store that came to be in steps, and a copy of its folder after each.
 ///
-/// The last step but one was left by a killed writer, with a pack that is not sealed; the last is the same store after
+/// A killed writer left the last step but one, with a pack that is not sealed. The last step is the same store after
 /// the next command has sealed it.
 final class StoreHistory: Sendable {
   private let workshop: Workshop
@@ -122,8 +122,8 @@ struct StoreDamage: Sendable, CustomStringConvertible {
 
   /// Every damage of one file of the store at `newest`, of folders of it, and some of two files.
   ///
-  /// Left out is what nothing in the store can tell: the whole folder of an earlier step, which is a store of its own;
-  /// and damage of two places of which only one knows what the other was:
+  /// Leaves out what nothing in the store can tell: the whole folder of an earlier step, which is a store of its own;
+  /// and damage of two places where only one knows what the other held:
   ///
   /// - the end of a pack that no writer has sealed, and an older catalog or none, which is how a crash leaves it;
   /// - a pack that gc had removed, or one that is lost, and a census that is older than that.

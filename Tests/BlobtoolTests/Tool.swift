@@ -114,8 +114,8 @@ final class Workshop: Sendable {
     process.standardInput = input
     process.standardOutput = output
     process.standardError = errors
-    // Foundation lets a process go, and with it these, only after `waitUntilExit`: thousands of them would come to the
-    // limit of descriptors, which `run` reports as a bad one.
+    // Foundation frees a process, and with it these handles, only after `waitUntilExit`. Thousands of them would reach
+    // the limit of descriptors, which `run` reports as a bad descriptor.
     defer { for handle in [input, output, errors] { try? handle.close() } }
     return try Running(process, folder: folder, id: id)
   }

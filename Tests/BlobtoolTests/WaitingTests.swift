@@ -2,7 +2,7 @@ import BlobStorageTestSupport
 import Foundation
 import Testing
 
-/// Who only reads waits for no writer, running or stopped.
+/// A reader waits for no writer, running or stopped.
 @Suite("Beside ten imports", .serialized)
 struct WaitingTests {
   static let tryCount = KillTests.seconds.map { Int($0) } ?? 8

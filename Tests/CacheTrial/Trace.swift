@@ -45,7 +45,7 @@ struct Trace: Sendable {
     return 1_000 + Int(random.next() % 199_001)
   }
 
-  /// A value of a key: says whose and the how-many-th it is, and what follows can be told from that.
+  /// A value of a key: begins with the key and `generation`, which determine the other bytes.
   func value(_ key: Int, _ generation: Int) -> Data {
     var bytes = [UInt64]()
     let count = byteCount(key)

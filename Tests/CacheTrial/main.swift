@@ -9,8 +9,8 @@ import Logging
   import Darwin
 #endif
 
-// A cache under load from several processes, watched from one more: does the limit hold, is the hit rate that of an
-// exact LRU, is what is read what was put? A short form belongs to the daily tests.
+// A cache under load from several processes, watched from one more. Does the limit hold? How near is the hit rate to
+// that of an exact LRU? Are the bytes read those that were put? A short form belongs to the daily tests.
 //
 //   swift run -c release CacheTrial run FOLDER 100000000 500000 4 20000 0.9 7
 //

@@ -2,8 +2,8 @@ import BlobStorage
 import BlobStorageObservation
 import Foundation
 
-// An app with versioned documents: every save keeps the version before, two windows cannot overwrite each other's work, an
-// old version can be brought back, and a list of documents follows changes, also those of other processes.
+// An app with versioned documents. Every save keeps the version before, and two windows cannot overwrite each other's
+// work. An old version can be brought back. A list of documents follows changes, also those of other processes.
 
 struct Document: Codable, Sendable {
   var title: String

@@ -2,8 +2,8 @@ import BlobStorage
 import BlobStorageReports
 import Foundation
 
-// Nightly maintenance: drops old versions, collects garbage within a time limit, verifies once a week, prints the reports as
-// JSON for a log, and says what a person has to do.
+// Nightly maintenance: drops old versions, collects garbage, recompresses within a time limit, verifies once a week. It
+// prints the reports as JSON for a log, and says what a person has to do.
 
 struct NightReport: Codable, Sendable {
   var dropped: RetentionResult

@@ -3,8 +3,8 @@ import BlobStorageTransfer
 import Foundation
 import Synchronization
 
-// A photo import with progress: a folder of files goes in, equal files are stored once, a second import reads only what has
-// changed, and problems of single files are shown by their codes.
+// A photo import with progress. Equal files are stored once, and a second import reads only what has changed. Problems
+// of single files are shown by their codes.
 
 /// What a progress bar shows.
 final class ProgressBar: Sendable {

@@ -103,7 +103,7 @@ struct AnswerTests {
     return answers
   }
 
-  /// Damages a copy of the store and compares what it answers: at once, after a repair, and with a catalog made anew.
+  /// Damages a copy of the store and compares what it answers: at once, after a repair, and with a rebuilt catalog.
   static func examine(
     _ origin: Lab, _ truth: Answers, keepsCatalog: Bool, _ damage: (Lab) throws -> Void
   ) throws {

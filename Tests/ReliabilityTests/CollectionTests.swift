@@ -509,7 +509,7 @@ struct CollectionTests {
         - sizes["rest", default: 0]
     }
 
-    /// The address sanitizer has a heap of its own, of which the C library knows nothing.
+    /// Whether memory comes from the address sanitizer's own heap, which the C library does not count.
     private static let hasSanitizer = dlsym(nil, "__asan_init") != nil
 
     @Test("keeps less than 100 bytes in memory for each chunk that goes", .enabled(if: !hasSanitizer))

@@ -4,8 +4,8 @@ import Foundation
 import Synchronization
 import Testing
 
-/// Every scenario is cut at every one of its calls that change the disk: once by a kill and several times by a power cut.
-/// Each power cut has other fates for what was not synced.
+/// Cuts each scenario before and after each of its calls that change the disk: once by a kill and several times by a
+/// power cut. Each power cut has other fates for what was not synced. A daily run tries nine of these points.
 @Suite("Crashes")
 struct CrashTests {
   struct Scenario: Sendable, CustomTestStringConvertible {

@@ -43,7 +43,7 @@ struct MachineSimulationTests {
   @Test(
     "are seen to lose something when a protection is switched off",
     arguments: [
-      // With the seed to search from. As of now that seed shows the loss; others take long to find.
+      // With the seed to search from: one that showed the loss, because others take long to find.
       ("the second look", Weaknesses.removesByOldListing, 169),
       ("waiting for all to pass", .removesBeforeAllPassed, 65),
       ("looking at what is there on a 412", .takesExistsForStored, 18),

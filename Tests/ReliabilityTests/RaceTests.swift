@@ -4,7 +4,8 @@ import Foundation
 import Synchronization
 import Testing
 
-/// Two processes at once: the one is stopped before each of its calls in turn, while the other does all of its work.
+/// Two processes at once: one is stopped before each of its calls in turn, while the other does all of its work.
+/// A daily run tries ten stops of each race.
 @Suite("Two at once")
 struct RaceTests {
   typealias Work = @Sendable (Lab) throws -> Void
@@ -172,7 +173,7 @@ struct RaceTests {
     let lab = try origin.copy()
     lab.weaknesses = weaknesses
     lab.missingSteps = missing
-    // Who is stopped inside a commit goes on only when the collection has ended.
+    // A process that is stopped inside a commit continues only when the collection has ended.
     lab.commitPatienceSeconds = 0.02
     let counts = Mutex([Int](repeating: 0, count: works.count))
     let scheduler = Scheduler { situation in
@@ -200,7 +201,7 @@ struct RaceTests {
     return Outcome(stepCount: counts.withLock { $0[0] }, lab: lab)
   }
 
-  /// Who is stopped while the other does all of its work.
+  /// Which process is stopped while the other does all of its work.
   enum Order: CaseIterable {
     case firstStops, secondStops
 

@@ -127,7 +127,7 @@ struct RepairTests {
     } after: { engine, moment in
       let report = try engine.repair()
       #expect(report.setAside == [] && report.unreadable == [], "\(moment)")
-      // A catalog that was made anew takes the wrong name for a pack that is lost, and says so until that is accepted.
+      // A rebuilt catalog takes the wrong name for a pack that is lost, and says so until that is accepted.
       if !isExchanged { _ = try engine.repair(acceptsLosses: true) }
       let verified = try engine.verify()
       #expect(verified.damaged == [], "\(moment)")

@@ -3,8 +3,8 @@ import BlobStorageTestSupport
 import Foundation
 import Testing
 
-/// A blob that is one chunk, and once more several: put before chunks were cut where they are now, or of the same bytes
-/// as a list of a manifest.
+/// A blob that is stored as one chunk and as several: an earlier build cut elsewhere, or a list of a manifest has its
+/// bytes.
 @Suite("A blob that is stored in two ways")
 struct TwiceStoredTests {
   @Test("is healed by the one when the other is damaged, and both stay", arguments: [false, true])

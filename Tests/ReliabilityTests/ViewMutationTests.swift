@@ -8,7 +8,7 @@ import Testing
 /// Two processes that see what each other does at once, and what they miss when a step is left out.
 @Suite("A step that is left out between processes is noticed", .serialized)
 struct ViewMutationTests {
-  /// Each changes something, one seals, the other makes the catalog anew and collects; both look after each change.
+  /// Each changes something, one seals, the other rebuilds the catalog and collects; both look after each change.
   private static func exchange(without steps: Set<TableStep>, _ weaknesses: Weaknesses = []) throws {
     let lab = try Lab()
     lab.missingSteps = steps
@@ -141,7 +141,7 @@ struct ViewMutationTests {
     Soak.count("mutations caught")
   }
 
-  /// Fails if others stay with the catalog before: what is condemned in the new one they would count on.
+  /// Fails if others keep the old catalog: they would count on what the new one has condemned.
   @Test("V1: a catalog whose maker died before it could tell of it is used by all")
   func untoldCatalog() throws {
     let lab = try Lab()

@@ -464,7 +464,7 @@ struct WriteOrderTests {
     lab.disk.beforeMutations(nil)
     #expect(try engine.put("b", .data(noise(1, 900)), PutOptions()).newByteCount == 900)
     guard collects else {
-      // After a power cut the catalog has to be made anew.
+      // After a power cut the catalog has to be rebuilt.
       try engine.close()
       let state = try String(contentsOfFile: lab.catalog.path.appending("state").string, encoding: .utf8)
       #expect(!state.contains("clean"))

@@ -3,7 +3,8 @@ import BlobStorageSharing
 import BlobStorageTestSupport
 import Testing
 
-/// Years of writers and collections, played at the level of objects: no engine, and packs of 64 bytes.
+/// Plays writers and collections of five years with objects alone: no engine, and packs of 64 bytes. A daily run plays
+/// 90 days.
 @Suite("A shared store over years")
 struct YearsTests {
   /// What one year took.

@@ -105,7 +105,7 @@ class Bench:
                 last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
                 raise SystemExit(f"`{' '.join(words)}` ended with {process.returncode}: {' '.join(last)}")
             text = output.read().decode(errors="replace")
-        # A child that has less memory than this process is told to have as much.
+        # The system reports at least this process's own peak for a child.
         is_known = usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return Usage(words, seconds, usage.ru_utime + usage.ru_stime, is_known * usage.ru_maxrss << 10, text)
 

@@ -76,7 +76,7 @@ class Data:
         length = source.stat().st_size
         with open(source, "rb") as reader, open(to, "wb") as writer:
             for place in [*sorted(numbers.sample(range(length - 1_000), 200)), length]:
-                # A megabyte at a time: a program that is started later seems to have what memory this one had.
+                # A megabyte at a time: the system reports at least this process's peak memory for later programs.
                 while reader.tell() < place:
                     writer.write(reader.read(min(place - reader.tell(), 1 << 20)))
                 edited, kind = numbers.randint(1, 100), numbers.choice(["overwrite", "insert", "remove"])

@@ -130,7 +130,7 @@ package final class RecordedFiles: ForwardingFiles {
     record(.ended(call: call))
   }
 
-  /// Runs a sync that may fail. As on Linux since 4.17 (errseq_t), each file that is open at a failure reports it once,
+  /// Runs a sync that may fail. As on Linux since 4.13 (errseq_t), each file that is open at a failure reports it once,
   /// whichever of them made the sync. A file that is opened afterwards does not report it.
   ///
   /// - Parameter seen: how many failures the open file has reported.

@@ -118,7 +118,7 @@ package final class SimulatedFile: File {
     }
   }
 
-  /// Behaves like a file system that cannot reserve.
+  /// Reserves nothing, as on a file system that cannot.
   package func reserve(byteCount: Int64) throws(BlobStorageError) {
     precondition(byteCount >= 0)
     try call(.allocate, "\(byteCount) kept length") { (_, opened) throws(SimulatedErrno) in

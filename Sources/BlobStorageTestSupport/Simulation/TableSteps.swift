@@ -18,8 +18,8 @@ package enum TableStep: String, Sendable, CaseIterable {
   case settle
 }
 
-/// A simulated process's access to the table of open packs: each word that it stores is a call on the simulated disk,
-/// and so is each look at what others have published.
+/// A simulated process's access to the table of open packs. Each word that it stores is a call on the simulated disk.
+/// So is each look at what others have published.
 struct TableProcess: SharedMemory.Process {
   let process: SimulatedProcess
   let memory: SharedMemory

@@ -46,8 +46,8 @@ final class Folder: Sendable {
     }.sorted()
   }
 
-  /// Flips a bit of the last byte of `bytes` wherever they stand in the packs below the folder; how often
-  /// that was.
+  /// Flips a bit of the last byte of the first `bytes` in each pack below the folder. Returns the number of packs that
+  /// had them.
   func damage(_ bytes: Data) throws -> Int {
     var count = 0
     for name in try FileManager.default.subpathsOfDirectory(atPath: url.path) where name.contains("packs/") {

@@ -18,7 +18,7 @@ struct Program {
     }
     process.standardOutput = output
     if let environment {
-      // With how a sanitizer reports.
+      // Keeps the variables that say how a sanitizer reports.
       process.environment = environment.merging(
         ProcessInfo.processInfo.environment.filter { $0.key.hasSuffix("SAN_OPTIONS") }
       ) { $1 }
@@ -26,14 +26,14 @@ struct Program {
     try process.run()
   }
 
-  /// Waits for the end: the status, and what was said.
+  /// Waits for the end. Returns the status and the output.
   func result() throws -> (status: Int32, output: String) {
     let text = String(decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
     process.waitUntilExit()
     return (process.terminationStatus, text)
   }
 
-  /// Kills the process once it has written that many lines; all lines that it has written.
+  /// Kills the process once it has written that many lines. Returns all lines that it has written.
   func kill(afterLines count: Int) -> [String] {
     var text = Data()
     var isKilled = false
@@ -52,7 +52,7 @@ struct Program {
       .dropLast().map(String.init)
   }
 
-  /// Where the build has put the tests is where it has put the program.
+  /// The folder of the build, which holds the tests and the program.
   private static let folder: URL = {
     #if os(Linux)
       let path = (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")) ?? ""

@@ -27,8 +27,8 @@ final class ServerSocket: Sendable {
     Thread.detachNewThread {
       while true {
         let accepted = accept(descriptor, nil, nil)
-        // Shut down, it takes no more connections. Whatever else fails passes: for some time the process may have no
-        // descriptor left, and its clients go on waiting.
+        // The socket was shut down. Any other failure is temporary: the process may have no free descriptor for some
+        // time, and its clients wait.
         if accepted < 0, errno == EINVAL { break }
         guard accepted >= 0 else {
           Thread.sleep(forTimeInterval: 0.001)

@@ -4,7 +4,7 @@ import Synchronization
 
 /// As much of an object store as a store needs, in memory; its bucket is `bucket`.
 final class SmallObjectStore: Sendable {
-  /// Whether it minds `If-None-Match`.
+  /// Whether it honors `If-None-Match`.
   private let keepsApart: Bool
   private let objects = Mutex<[String: [UInt8]]>([:])
 

@@ -42,7 +42,7 @@ struct FolderBackendTests {
     try backend.synchronizeNames()
   }
 
-  /// Has something happen before the next call of a kind.
+  /// Runs `body` before the next call of a kind.
   private func before(
     _ kind: CallKind, _ body: @escaping @Sendable () throws(BlobStorageError) -> Void
   ) {

@@ -10,7 +10,7 @@ import Testing
 
 @Suite("An import into a cache")
 struct CacheImportTests {
-  /// The most that a folder takes while something is done, looked at again and again.
+  /// The most by which the folder exceeds its limit while `body` runs, in hundredths, measured again and again.
   private func most(_ cache: CacheCore, during body: () throws -> Void) throws -> Double {
     let isOver = Mutex(false)
     let most = Mutex(-100.0)

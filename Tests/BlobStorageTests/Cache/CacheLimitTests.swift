@@ -47,7 +47,7 @@ struct CacheLimitTests {
       #expect(try cache.put("other-\(index)", random.noise(60_000)))
       #expect(try cache.data("used") == used)
     }
-    // Of the coldest tenth, those stay for a while whose pack has something that is used.
+    // Of the coldest twenty-fifth, those stay for a while whose pack has something that is used.
     let kept = try (0..<250).filter { try cache.contains("other-\($0)") }
     #expect(kept.count > 90)
     #expect(kept.filter { $0 >= 150 }.count == 100)

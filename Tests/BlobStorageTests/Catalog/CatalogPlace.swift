@@ -18,7 +18,7 @@ final class CatalogPlace {
     catalog = try Self.open(in: temporary, mapByteCount: mapByteCount)
   }
 
-  /// The catalog of that folder; empty if it is made or has to be made anew.
+  /// The catalog of that folder; empty if it is new or has to be rebuilt.
   static func open(
     in temporary: TemporaryFolder, mapByteCount: Int = 1 << 24, files: any FileSystem = SystemFiles(),
     outerRowsSource: (any OuterRowsSource)? = nil,

@@ -72,7 +72,7 @@ struct CatalogStateTests {
     }
     var environment = Engine.Environment()
     environment.catalogFiles = files
-    // Made anew, marked as written to, and left clean, twice.
+    // Rebuilt, marked as written to, and left clean, twice.
     for _ in 0..<2 {
       let engine = try place.engine(environment)
       _ = try engine.put("a", [1])
@@ -208,7 +208,7 @@ struct CatalogStateTests {
     let place = try StorePlace()
     try Self.filled(place, isKilled: false)
     for round in 0..<40 {
-      // What a round before has made anew may be shorter.
+      // What a round before has rebuilt may be shorter.
       let offset = round * 1_021 % (try Data(contentsOf: place.databaseFile()).count)
       let handle = try FileHandle(forUpdating: try place.databaseFile())
       try handle.seek(toOffset: UInt64(offset))
@@ -250,7 +250,7 @@ struct CatalogStateTests {
     for number in 0..<60_000 { pack.append(.chunk(Array("chunk \(number)".utf8))) }
     try place.apply(pack, 0..<pack.records.count, seals: true)
     place.catalog.close()
-    // Closing wrote it anew.
+    // Closing rewrote it.
     let folder = place.temporary.path.appending("catalog")
     let generation = try #require(try SystemFiles().list(folder).first { $0.hasPrefix("g") })
     let path = folder.appending("\(generation)/data.mdb").string

@@ -230,7 +230,7 @@ struct HostileTableTests {
     try words.set(.publishCount, 1_000_000)
     for key in expected.keys { #expect(failure { _ = try pair.two.data(key, nil) }?.code == .corrupted) }
     #expect(failure { _ = try pair.two.put("other", [1]) }?.code == .corrupted)
-    // Also after the catalog was made anew by a process that does not know better.
+    // Also after a process that does not know better has rebuilt the catalog.
     do { try pair.two.catalog.rebuild(because: nil) } catch {}
     for key in expected.keys { #expect(failure { _ = try pair.two.data(key, nil) }?.code == .corrupted) }
     // Its writer knows better. Once that has looked, all do.

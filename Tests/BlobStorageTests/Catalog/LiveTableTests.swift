@@ -139,7 +139,7 @@ struct LiveTableTests {
     #expect(two.entries().isEmpty)
   }
 
-  /// Threads of one process share the locks of the open file: fails if two can take one slot, or if one that looks for
+  /// Threads of one process share the locks of the open file. Fails if two can take one slot, or if one that looks for
   /// dead writers gives back the lock of another's slot.
   @Test("gives threads of one process slots of their own, whose locks stay")
   func threads() throws {

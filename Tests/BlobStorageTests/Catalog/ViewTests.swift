@@ -368,7 +368,7 @@ struct ViewTests {
     try pair.close()
   }
 
-  /// V5: fails if applying records to rows in memory, to the catalog after that, or to a catalog made anew comes to
+  /// V5: fails if applying records to rows in memory, to the catalog after that, or to a rebuilt catalog comes to
   /// anything else.
   @Test("has the same rows before settling, after it, and in a catalog made anew", arguments: 0..<3)
   func sameRows(_ round: Int) throws {
@@ -422,7 +422,7 @@ struct ViewTests {
     #expect(differences.contains { $0.hasPrefix("made anew") })
   }
 
-  /// Where the rows of two engines differ from each other, or from those after settling and in a catalog made anew.
+  /// Where the rows of two engines differ from each other, or from those after settling and in a rebuilt catalog.
   private func differences(
     _ round: Int, _ environment: Engine.Environment = Pair.environment
   ) throws -> [String] {
@@ -542,7 +542,7 @@ struct ViewTests {
     for round in 0..<12 {
       for index in 0..<6 { _ = try pair.one.put("k\(index)", [UInt8(round), UInt8(index)]) }
       #expect(try pair.two.data("k5", nil) == Data([UInt8(round), 5]))
-      // No view looks in between.
+      // No view looks meanwhile.
       for _ in 0..<1 + round % 4 { try pair.two.catalog.rebuild(because: nil) }
       for engine in pair.both {
         let found = try ending { () throws in try engine.keys("", after: nil, limit: 9).map(\.key) }

@@ -60,7 +60,7 @@ struct ViewTroubleTests {
       #expect(expected.contains { $0.hasPrefix("settled x2") } && expected.count == 33)
     }
     #expect(try contents(of: beside) == expected)
-    // Who opens the store recovers the pack, also beside others.
+    // An opening recovers the pack, also beside other processes.
     let next = try place.engine(Pair.environment)
     #expect(try contents(of: next) == expected)
     #expect(!next.slots().contains { $0.pack == pack })

@@ -38,7 +38,7 @@ struct EncodingBaseTests {
   @Test func aChunkReachesItsBaseBeyondTheWindowOfItsLevel() throws {
     var seed = SplitMix64(seed: 11)
     let base = seed.bytes(1 << 20)
-    // Level 3 has a window of 2 MiB; what is common lies 4 MiB apart.
+    // The default level has a window of 2 MiB; what is common lies 4 MiB apart.
     let plain = seed.bytes(3 << 20) + base
     let based = try ChunkEncoder().encoded(plain, by: .zstd, base: base)
     #expect(based.kind == .zstd)

@@ -20,8 +20,8 @@ struct EncodingPaysTests {
     var seed = SplitMix64(seed: 3)
     let encoder = ChunkEncoder()
     let noise = seed.bytes(65_536)
-    // Noise with a tail of zeros: about as many bytes are saved as the tail is long. zstd itself keeps a
-    // block plain that shrinks by less than a 64th.
+    // Noise with a tail of zeros: encoding saves about the length of the tail. zstd itself keeps a block plain that
+    // shrinks by less than a 64th.
     for (tail, kind) in [(0, CodecKind.none), (400, .none), (1_500, choice.kind), (40_000, choice.kind)] {
       let plain = noise.dropLast(tail) + [UInt8](repeating: 0, count: tail)
       #expect(try encoder.encoded(Array(plain), by: choice).kind == kind, "tail of \(tail)")

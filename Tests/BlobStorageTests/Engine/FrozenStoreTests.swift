@@ -117,7 +117,7 @@ struct FrozenStoreTests {
       ])
   }
 
-  /// How the commit record looks of which that is the first entry.
+  /// The kinds of the commit record whose first entry is `record`.
   private static func kindsOfCommit(
     _ file: any File, _ record: PackRecord, _ name: PackName
   ) throws(BlobStorageError) -> Set<String> {

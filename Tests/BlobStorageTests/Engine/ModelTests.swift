@@ -133,7 +133,7 @@ struct ModelTests {
     let store = try await place.opened()
     var random = SplitMix64(seed: 1)
     for round in 0..<3 {
-      // One pack with two versions, the second of which replaces the first, and a drop.
+      // One pack with a version, another that replaces it, and a drop.
       _ = try store.engine.put("a", random.bytes(50_000))
       _ = try store.engine.put("a", random.bytes(50_000))
       _ = try store.engine.delete(["a"], .relaxed)

@@ -28,7 +28,7 @@ struct VersionChangeTests {
     return texts
   }
 
-  /// What one process says, and a catalog that is made anew.
+  /// What one process says, and a rebuilt catalog.
   private func expect(_ expected: [String: [String]]) async throws {
     for isRebuilt in [false, true] {
       if isRebuilt { try store.engine.catalog.rebuild(because: nil) }

@@ -4,7 +4,7 @@ import Foundation
 import SystemPackage
 import Testing
 
-/// What processes tell of their work, and what is left of the dead.
+/// What processes report of their work, and what dead ones leave.
 @Suite("Activities")
 struct ActivityTests {
   static let record = ActivityRecord(

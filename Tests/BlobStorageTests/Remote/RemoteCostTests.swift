@@ -86,7 +86,7 @@ struct RemoteCostTests {
     place.objects.forgetCounts()
     #expect(try engine.extend().newPackCount == 0)
     #expect(place.objects.count == 1)
-    // A catalog is made anew from what is here.
+    // A catalog is rebuilt from what is here.
     try engine.catalog.rebuild(because: nil)
     #expect(place.objects.count(of: "get") + place.objects.count(of: "tail") == 0)
     #expect(try engine.keys("", after: nil, limit: 10).count == 6)

@@ -13,7 +13,7 @@ struct RemoteSpoolTests {
 
   init() throws { place = try RemotePlace() }
 
-  /// Leaves three packs, of which the second refers to what lies in the first, and the third to nothing.
+  /// Leaves three packs. The second refers to what lies in the first, and the third to nothing.
   private func die(_ random: inout SplitMix64) throws -> [String] {
     let shared = random.bytes(60_000)
     var dying: Engine? = try place.engine("one", packByteCount: 10_000, inline: true, bootIdentity: "first")

@@ -18,7 +18,7 @@ struct CopyPlace {
     self.packByteCount = packByteCount
   }
 
-  /// Opens it anew: where it is of objects, on that machine.
+  /// Opens it again: a store of objects on that machine.
   ///
   /// - Parameter time: of one in a folder.
   func engine(_ machine: String = "one", time: PassingTime = .system) throws -> Engine {

@@ -280,7 +280,7 @@ struct ImportTrustTests {
 
   // MARK: Keys that cannot be read
 
-  /// What happens to the store, and whether its catalog is made anew afterwards.
+  /// What happens to the store, and whether its catalog is rebuilt afterwards.
   enum Loss: CaseIterable { case lostPack, foundDamage, repaired }
 
   @Test(

@@ -45,8 +45,8 @@ struct RetentionTests {
     #expect(policy { $0.last = 0 }.isEmpty == false && RetentionPolicy().isEmpty)
   }
 
-  /// A tree that changes: after each retention, every state that is left has all its versions, and no imported file has
-  /// an archived version that no state has.
+  /// A tree that changes. After each retention, every remaining state has all its versions, and no imported file has an
+  /// archived version that no state has.
   @Test("drops what no remaining state has, and nothing else", arguments: 1...3)
   func model(_ seed: UInt64) async throws {
     var random = SplitMix64(seed: seed)

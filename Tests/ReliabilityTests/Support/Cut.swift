@@ -1,6 +1,6 @@
 import BlobStorageTestSupport
 
-/// How the lights go out.
+/// A kill of all processes, or a power cut.
 enum Cut: CustomStringConvertible {
   case kill
   /// A kill, a recovery, and then a power cut that leaves only what was synced.
@@ -21,10 +21,10 @@ enum Cut: CustomStringConvertible {
 
   var isPower: Bool { if case .kill = self { false } else { true } }
 
-  /// So many changes not synced, and every set of them is tried.
+  /// The most unsynced changes of which a soak tries every subset.
   static let subsetCountMax = 6
 
-  /// All that are tried at one point; every day only two.
+  /// The cuts to try at one point; in a daily run two.
   static func all(_ number: Int, _ pending: [PendingChange]) -> [Cut] {
     guard Soak.isOn else {
       let some: [Cut] = [

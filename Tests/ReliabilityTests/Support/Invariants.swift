@@ -16,8 +16,8 @@ extension Lab {
   ///    whole or not at all; versions are in the order in which they were put.
   /// 2. Every version that can be seen reads as what was put.
   /// 3. `verify` finds no damage.
-  /// 4. A collection meets no obstacle, and afterwards 1 to 3 hold unchanged; so after a second one.
-  /// 5. A catalog made anew from the packs says the same, statistics included.
+  /// 4. A collection meets no obstacle, and afterwards 1 to 3 hold unchanged; in a soak also after a second one.
+  /// 5. A catalog rebuilt from the packs says the same, statistics included.
   /// 6. A new version can be put, and is the newest.
   ///
   /// 10. A blob that a put without a key has stored is held, and stays so: see ``checkHolds(_:_:)``.

@@ -14,7 +14,7 @@ final class Lab: @unchecked Sendable {
   private(set) var catalog: CatalogFolder {
     didSet { catalogChanged(catalog) }
   }
-  /// Told when the catalog is kept elsewhere from now on.
+  /// Called when the catalog moves to another folder.
   var catalogChanged: (CatalogFolder) -> Void = { _ in }
   var model = Model()
   var held = HeldBlobs()
@@ -24,9 +24,9 @@ final class Lab: @unchecked Sendable {
   var weaknesses = Weaknesses()
   /// Steps that engines leave out.
   var missingSteps: Set<TableStep> = []
-  /// So long a collection waits for a commit that another process does not end.
+  /// Seconds that a collection waits for a commit that another process does not end.
   var commitPatienceSeconds = 10.0
-  /// Who says which process goes on, when there are several.
+  /// Chooses the process that goes on, when there are several.
   var scheduler: Scheduler? {
     didSet { disk.schedule(by: scheduler) }
   }
@@ -64,7 +64,7 @@ final class Lab: @unchecked Sendable {
 
   static let options = StoreOptions(averageChunkByteCount: 1 << 10, usesSimilarity: false)
 
-  /// The same store once more, with nothing in common; no engine may be open on it.
+  /// An independent copy of the store. No engine may be open on it.
   func copy() throws -> Lab {
     Lab(
       copy: self, disk.powerCut(keeping: disk.pendingChanges.map { ($0.number, .whole) }),

@@ -21,7 +21,7 @@ final class Machine: @unchecked Sendable {
   /// a torn copy of a published pack hides.
   private(set) var isTorn = false
   private var openingCount = 0
-  /// Of the processes that it runs.
+  /// The environment of the processes that it runs.
   var environment = Engine.Environment()
   /// Bytes of what it keeps of the catalog.
   var catalogByteLimit: Int64 = 1 << 30
@@ -34,7 +34,7 @@ final class Machine: @unchecked Sendable {
     disk.schedule(by: scheduler)
   }
 
-  /// Loses what is not synced. Nothing runs on it any more.
+  /// Loses what is not synced. No process may run on it.
   func cutPower(seed: UInt64) throws { try cutPower { $0.powerCut(seed: seed) } }
 
   func cutPower(_ cut: (SimulatedDisk) -> SimulatedDisk) throws {
@@ -45,7 +45,7 @@ final class Machine: @unchecked Sendable {
     catalog = try catalog.afterPowerCut(in: "own")
   }
 
-  /// Its disk is replaced by an empty one. Nothing runs on it any more.
+  /// Replaces its disk by an empty one. No process may run on it.
   func loseState() throws {
     disk = SimulatedDisk()
     disk.schedule(by: scheduler)
@@ -53,7 +53,7 @@ final class Machine: @unchecked Sendable {
     catalog = try CatalogFolder()
   }
 
-  /// Takes part in no run any more.
+  /// Ends its part in the run.
   func rest() { disk.schedule(by: nil) }
 
   func environment(_ process: SimulatedProcess) -> Engine.Environment {

@@ -19,7 +19,7 @@ struct MachineActor {
     self.engine = engine
   }
 
-  /// Until it closes, is killed, or cannot write any more.
+  /// Works until it closes, is killed, or cannot write.
   mutating func run() throws {
     while !simulation.isOver, life.isAlive {
       do { try step() } catch let error as BlobStorageError {
@@ -169,7 +169,7 @@ struct MachineActor {
     let keys: Set<String>
   }
 
-  /// Of the catalog; another one when it was caught up meanwhile.
+  /// A mark of the catalog's state. It changes whenever something that a writer has looked up may be gone.
   private struct State: Equatable {
     var generation: String?
     var epoch: UInt64
@@ -282,7 +282,7 @@ struct MachineActor {
     let found: Data?
     do { found = try engine.data(name.key, name.id) } catch {
       guard life.isAlive, !MachineSimulation.isExpected(error) else { throw error }
-      // What another process of the machine could not publish is seen until the catalog is made anew without it.
+      // What another process of the machine could not publish is seen until the catalog is rebuilt without it.
       if life.shareCount > 1, !simulation.model.isSure(name) { return }
       throw Broken("\(moment): \(name), of content \(number), cannot be read: \(error)")
     }

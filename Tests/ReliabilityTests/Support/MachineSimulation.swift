@@ -12,8 +12,8 @@ import SystemPackage
 /// What must hold: a machine that catches up reads every version that was reported done and not dropped, byte by byte.
 /// It sees none that was reported dropped, and nothing that reads as other bytes. In the end all machines see the same,
 /// and it verifies. Packs are published in their order, and deleted only after an entry has said that they are removed.
-/// Objects that no machine has put change nothing of that. At last another program deletes a pack: every machine notices,
-/// what is put from then on can be read everywhere, and once the loss is accepted all see the same again.
+/// Objects that no machine has put change nothing of that. At last another program deletes a pack. Every machine
+/// notices, and what is put from then on can be read everywhere. Once the loss is accepted, all see the same again.
 final class MachineSimulation: @unchecked Sendable {
   // Unchecked: one actor runs at a time.
   /// Whether puts of one name are kept apart, and what the store says of it.
@@ -62,7 +62,7 @@ final class MachineSimulation: @unchecked Sendable {
     let machine: Machine
     let process: SimulatedProcess
     let client: SimulatedClient
-    /// The how-many-th of how many processes on its machine it is.
+    /// Its ordinal among the processes on its machine.
     var share = 0
     var shareCount = 1
 
@@ -395,7 +395,7 @@ final class MachineSimulation: @unchecked Sendable {
     return counts
   }
 
-  /// Publishes what is left on a machine.
+  /// Publishes what ended processes have left on a machine.
   private func adopt(_ machine: Machine) throws {
     let process = machine.disk.process()
     try machine.open(process, store).close()

@@ -251,8 +251,8 @@ final class ThreadTrial: Sendable {
     }
   }
 
-  /// Moments to cut at: spread evenly, those at which a sync is about to end, and those at which a durable change has
-  /// just returned.
+  /// Random moments to cut at: `count` of any kind, `count` at which a sync is about to end, and `count` at which a
+  /// durable change has just returned.
   func moments(_ count: Int, _ recorded: RecordedDisk) throws -> [Int] {
     var recorded = recorded
     var ofSyncs: [Int] = []
