@@ -179,14 +179,14 @@ struct BucketTests {
   }
 
   /// What the mock, which checks no signature, answers.
-  private func send(_ method: String, _ path: String) async throws -> String {
+  private func send(_ method: String, _ path: String) async throws -> Data {
     let mock = ProcessInfo.processInfo.environment["BLOB_STORAGE_S3_MOCK"] ?? ""
     var request = URLRequest(url: try #require(URL(string: "\(mock)/blob-storage\(path)")))
     request.httpMethod = method
     request.setValue(
       "AWS4-HMAC-SHA256 Credential=mock/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0",
       forHTTPHeaderField: "Authorization")
-    return String(decoding: try await URLSession.shared.data(for: request).0, as: UTF8.self)
+    return try await URLSession.shared.data(for: request).0
   }
 
   @Test("that has lost a pack ends every reading command with 4 once that is known, until it is accepted")
@@ -195,12 +195,14 @@ struct BucketTests {
     for key in ["a", "b"] {
       #expect(try await run("one", ["put", key], input: Data("text of \(key)".utf8)).status == 0)
     }
-    let page = try await send("GET", "?list-type=2&prefix=\(prefix)/packs/")
+    let page = String(decoding: try await send("GET", "?list-type=2&prefix=\(prefix)/packs/"), as: UTF8.self)
     let names = page.components(separatedBy: "<Key>").dropFirst().compactMap {
       $0.components(separatedBy: "</Key>").first
     }
     var lost: String?
-    for name in names where try await send("GET", "/\(name)").contains("text of a") { lost = name }
+    // By bytes: what follows in the pack may be a mark that would join the last character.
+    let text = Data("text of a".utf8)
+    for name in names where try await send("GET", "/\(name)").range(of: text) != nil { lost = name }
     _ = try await send("DELETE", "/\(try #require(lost))")
     for machine in ["one", "two"] {
       // A machine that knew the pack notices it by looking at all packs.
