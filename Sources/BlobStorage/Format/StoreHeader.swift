@@ -67,7 +67,8 @@ package struct StoreHeader: Hashable, Sendable {
     var reader = ByteReader(bytes)
     _ = try reader.bytes(8)
     let version: UInt16 = try reader.integer()
-    guard version == Self.formatVersion || Self.hasOtherVersion(bytes) else {
+    // No build has written version 0: the bytes were lost.
+    guard version == Self.formatVersion || version == 0 || Self.hasOtherVersion(bytes) else {
       throw Self.unsupported(version, "store")
     }
     guard version == Self.formatVersion, bytes.count >= Self.byteCount,

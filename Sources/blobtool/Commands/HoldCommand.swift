@@ -44,8 +44,8 @@ struct HoldCommand: StoreCommand {
         throw Failure(
           ExitStatus.notFound, "There is no hold “\(release.printable)”: `blobtool holds` lists them.")
       }
-      if !shared.json { try StandardOutput.write("Released “\(release.printable)”.\n") }
-      return
+      if shared.json { return try JSONText.print(["released": release]) }
+      return try StandardOutput.write("Released “\(release.printable)”.\n")
     }
     let (name, text) = (words[0], words[1])
     let target = try await target(text, in: store)

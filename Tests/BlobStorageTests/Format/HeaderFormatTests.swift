@@ -42,7 +42,8 @@ struct HeaderFormatTests {
     #expect(code([]) == .notAStore)
     #expect(code(Array("something else altogether".utf8)) == .notAStore)
     #expect(code(Self.changed(good, 8, to: 3)) == .unsupportedFormat, "a later format version")
-    #expect(code(Self.changed(good, 8, to: 0)) == .unsupportedFormat)
+    #expect(code(Self.changed(good, 8, to: 0)) == .corrupted, "no build has written it")
+    #expect(code(Array(good.prefix(8)) + [UInt8](repeating: 0, count: good.count - 8)) == .corrupted)
     let older = failure { _ = try Self.storeHeader(Self.changed(good, 8, to: 1)) }
     #expect(older?.code == .unsupportedFormat && older?.message.contains("export it with the build") ?? false)
     let encrypted = failure { _ = try Self.storeHeader(Self.changed(good, 15, to: 1) + [1, 2, 3]) }
