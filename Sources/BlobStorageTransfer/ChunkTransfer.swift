@@ -69,7 +69,7 @@ final class ChunkTransfer {
     if known.count > Self.knownCountMax { known = Set(wanted) }
   }
 
-  /// Whether the target has all these chunks for sharing. Holds those that it has.
+  /// Whether the target has all these chunks for sharing. Holds all of them.
   func areThere(_ digests: [BlobDigest]) throws(BlobStorageError) -> Bool { try missing(of: digests).isEmpty }
 
   func flush() throws(BlobStorageError) {

@@ -179,12 +179,19 @@ struct Retention {
     let isOfCallers = internalPrefix.isEmpty
     var pages = KeyPages(
       engine.catalog, prefix: internalPrefix + Array(prefix.utf8), countMax: Self.keyCountOfPage)
-    while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
-      let isNeeded = name.versionCount > 1 || !isOfCallers
-      return ((key, isNeeded ? try transaction.versions(of: name) : []), max(1, name.versionCount))
+    while let page = try pages.next({ [engine] (key, name, transaction) throws(BlobStorageError) in
+      var certain: [StampedVersion] = []
+      if name.versionCount > 1 || !isOfCallers {
+        // A version that may still be lost is neither counted nor dropped.
+        for version in try transaction.versions(of: name)
+        where try !engine.writer.isUncertain(version.row.place, transaction) {
+          certain.append(version)
+        }
+      }
+      return ((key, certain), max(1, name.versionCount))
     }) {
       try CancellationFlag.check()
-      var dropped: [(key: [UInt8], versions: [StampedVersion])] = []
+      var dropped: [Drop] = []
       // For each page: a hold counts as soon as there is one.
       let held = try engine.holds(on: page.map(\.0))
       for (offset, (whole, versions)) in page.enumerated() {
@@ -211,10 +218,12 @@ struct Retention {
           if isOfKey { throw hold.refusal(of: key) }
           continue
         }
-        dropped.append((whole, found))
+        let stamps = Set(found.map(\.stamp))
+        dropped.append(
+          Drop(key: whole, versions: found, kept: versions.map(\.stamp).filter { !stamps.contains($0) }))
       }
-      for (key, versions) in isDryRun ? dropped : try engine.drop(dropped) {
-        add(versions, Array(key.dropFirst(internalPrefix.count)))
+      for drop in isDryRun ? dropped : try engine.drop(dropped) {
+        add(drop.versions, Array(drop.key.dropFirst(internalPrefix.count)))
       }
     }
     add(list.unreadable + (forest?.unreadable ?? []))
@@ -282,45 +291,52 @@ extension BlobStore {
   }
 }
 
+/// Versions of a key to drop, and those that stay because of a rule, a state or their age.
+private struct Drop {
+  var key: [UInt8]
+  var versions: [StampedVersion]
+  var kept: [Stamp]
+}
+
 extension Engine {
   /// Drops versions of keys in one commit, relaxed.
   ///
-  /// - Returns: those that were there and not held. Leaves a key to the next run if a version that stays may still be
-  ///   lost.
-  fileprivate func drop(
-    _ versions: [(key: [UInt8], versions: [StampedVersion])]
-  ) throws(BlobStorageError) -> [(key: [UInt8], versions: [StampedVersion])] {
-    guard !versions.isEmpty else { return [] }
+  /// - Returns: those that were there and not held. Leaves a key to the next run if a version that is kept may be lost
+  ///   by now.
+  fileprivate func drop(_ drops: [Drop]) throws(BlobStorageError) -> [Drop] {
+    guard !drops.isEmpty else { return [] }
     return try folder.withReserve { () throws(BlobStorageError) in
-      try writer.secureStaying(of: versions.map(\.key)) { (index, name, view) throws(BlobStorageError) in
-        let dropped = Set(versions[index].versions.map(\.stamp))
+      try writer.secureStaying(of: drops.map(\.key)) { (index, name, view) throws(BlobStorageError) in
+        let dropped = Set(drops[index].versions.map(\.stamp))
         return try view.versions(of: name).filter { !dropped.contains($0.stamp) }.map(\.row.place)
       }
-      return try writer.commit(on: versions.map(\.key)) { (commit) throws(BlobStorageError) in
-        var dropped: [(key: [UInt8], versions: [StampedVersion])] = []
-        for (key, versions) in versions {
+      return try writer.commit(on: drops.map(\.key)) { (commit) throws(BlobStorageError) in
+        var done: [Drop] = []
+        for var drop in drops {
           // A hold may have been made meanwhile.
-          guard let name = try commit.transaction.nameRow(key), try commit.hold(on: key) == nil else {
+          guard let name = try commit.transaction.nameRow(drop.key), try commit.hold(on: drop.key) == nil
+          else {
             continue
           }
           // A delete may have made an archived version the current one.
-          let current = InternalKey.isInternal(key) ? nil : name.current?.stamp
+          let current = InternalKey.isInternal(drop.key) ? nil : name.current?.stamp
           var present: [StampedVersion] = []
-          for version in versions where version.stamp != current {
+          for version in drop.versions where version.stamp != current {
             if try commit.transaction.versionRow(of: name, version.stamp) != nil { present.append(version) }
           }
           if present.isEmpty { continue }
-          let stamps = Set(versions.map(\.stamp))
           var isLeft = false
-          for version in try commit.transaction.versions(of: name) where !stamps.contains(version.stamp) {
-            if try writer.isUncertain(version.row.place, commit.transaction) { isLeft = true }
+          for stamp in drop.kept {
+            guard let row = try commit.transaction.versionRow(of: name, stamp) else { continue }
+            if try writer.isUncertain(row.place, commit.transaction) { isLeft = true }
           }
-          // A power cut must not take the version that stays, and leave the drops of the others.
+          // Neither a power cut nor a kill may take the version that stays, and leave the drops of the others.
           if isLeft { continue }
-          try commit.drop(present.map(\.stamp), of: key)
-          dropped.append((key, present))
+          try commit.drop(present.map(\.stamp), of: drop.key)
+          drop.versions = present
+          done.append(drop)
         }
-        return dropped
+        return done
       }.result
     }
   }

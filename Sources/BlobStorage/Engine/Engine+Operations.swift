@@ -370,11 +370,7 @@ extension Engine {
         }
       }
     }
-    // Apart from the commit: if that ran once more, it would find nothing to drop, and count nothing.
-    try folder.withReserve { () throws(BlobStorageError) in
-      if result.droppedVersionCount > 0 { try makeDurable(durability, watermark) }
-      try makeFoundDurable(durability, hasDropped: result.droppedVersionCount > 0)
-    }
+    try makeDropDurable(durability, watermark, hasDropped: result.droppedVersionCount > 0)
     return result
   }
 }
@@ -500,24 +496,45 @@ extension Engine {
   ) throws(BlobStorageError) -> Bool {
     try checkOpen()
     let key = try Self.keyBytes(key)
-    // True also if the commit runs once more, because it could not be published at first.
-    var isDropped = false
     // A caller that drops wants to free space, so dropping must not need space.
-    let isDurable = try folder.withReserve { () throws(BlobStorageError) in
-      try commitVersions(on: [key], durability) { (commit, _) throws(BlobStorageError) -> Bool? in
+    let done = try folder.withReserve { () throws(BlobStorageError) in
+      try committedVersions(on: [key], durability) { (commit, _) throws(BlobStorageError) -> Bool? in
         guard let name = try commit.transaction.nameRow(key),
           try commit.transaction.versionRow(of: name, id.stamp) != nil
         else { return nil }
         try commit.checkHold(on: key)
         try commit.drop([id.stamp], of: key)
-        isDropped = true
         return true
-      } != nil
+      }
+    }
+    try makeDropDurable(durability, done?.watermark, hasDropped: done != nil)
+    return done != nil
+  }
+
+  /// Makes a drop durable, and what it has found gone. Apart from its commit: if that ran once more, it would find
+  /// nothing to drop.
+  func makeDropDurable(
+    _ durability: Durability, _ watermark: WriterSession.Watermark?, hasDropped: Bool
+  ) throws(BlobStorageError) {
+    if hasDropped {
+      try folder.withReserve { () throws(BlobStorageError) in try makeDurable(durability, watermark) }
     }
     try folder.withReserve { () throws(BlobStorageError) in
-      try makeFoundDurable(durability, hasDropped: isDurable)
+      try makeFoundDurable(durability, hasDropped: hasDropped)
     }
-    return isDropped
+  }
+
+  /// Commits what `body` appends, and makes it durable if that is asked for.
+  private func commitVersions<T>(
+    on keys: [[UInt8]], _ durability: Durability,
+    _ body: (inout WriterSession.Commit, inout FoundBlobs) throws(BlobStorageError) -> T?,
+    orInBucket putAgain: (() throws(BlobStorageError) -> T?)? = nil
+  ) throws(BlobStorageError) -> T? {
+    guard let done = try committedVersions(on: keys, durability, body, orInBucket: putAgain) else {
+      return nil
+    }
+    try makeDurable(durability, done.watermark)
+    return done.result
   }
 
   /// Commits what `body` appends. While `body` returns nil because it may not refer to something yet, does the missing
@@ -525,11 +542,11 @@ extension Engine {
   ///
   /// - Parameter putAgain: does it another way in a bucket, where the commit may not refer to something for long. Packs
   ///   stay condemned for long there, and what another program has cut stays so.
-  private func commitVersions<T>(
+  private func committedVersions<T>(
     on keys: [[UInt8]], _ durability: Durability,
     _ body: (inout WriterSession.Commit, inout FoundBlobs) throws(BlobStorageError) -> T?,
     orInBucket putAgain: (() throws(BlobStorageError) -> T?)? = nil
-  ) throws(BlobStorageError) -> T? {
+  ) throws(BlobStorageError) -> (result: T, watermark: WriterSession.Watermark?)? {
     let isShared = !sharing.collectsBesideCommits
     var found = FoundBlobs(checksCondemned: isShared || keys.first != keys.last)
     for _ in 0..<8 {
@@ -538,10 +555,7 @@ extension Engine {
         commit.isPromised = durability == .durable
         return try body(&commit, &found)
       }
-      if found.isComplete {
-        if result != nil { try makeDurable(durability, watermark) }
-        return result
-      }
+      if found.isComplete { return result.map { ($0, watermark) } }
       var refusal = found.refusal
       if refusal == nil, let lost = try writer.publisher.secure(found.unsynced, of: writer) {
         refusal = BlobStorageError(
@@ -551,7 +565,8 @@ extension Engine {
         // A collection that was killed has left packs condemned.
         if found.refusal != nil, try sharing.finishLastCollection(self) { continue }
         guard let putAgain, isShared else { throw refusal }
-        return try putAgain()
+        // It has made its result durable.
+        return try putAgain().map { ($0, nil) }
       }
       for digest in found.unknown {
         guard let layout = try blobs.layout(digest) else { throw Self.missing(digest) }

@@ -139,11 +139,12 @@ extension Engine {
       }
     }
     // A caller that only drops wants to free space, so dropping must not need space.
-    func withReserve<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-      try items.isEmpty ? folder.withReserve(body) : body()
-    }
-    let (stored, watermark) = try withReserve(commitOnce)
-    try withReserve { () throws(BlobStorageError) in
+    let (stored, watermark) =
+      try items.isEmpty
+      ? folder.withReserve { () throws(BlobStorageError) in try commitOnce() } : commitOnce()
+    if items.isEmpty, !deleted.isEmpty {
+      try makeDropDurable(durability, watermark, hasDropped: watermark != nil)
+    } else {
       try makeDurable(durability, watermark)
       if !deleted.isEmpty { try makeFoundDurable(durability, hasDropped: watermark != nil) }
     }

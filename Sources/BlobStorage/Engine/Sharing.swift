@@ -100,7 +100,7 @@ package protocol Sharing: CatalogExtender {
   /// Checks the packs that imports rely on without having looked for them.
   ///
   /// - Parameter lossCount: the count when the import began.
-  /// - Throws: `corrupted` if one was deleted or cut. The next import stores its bytes again.
+  /// - Throws: `corrupted` if one was deleted or cut. The next import stores the bytes of a deleted one again.
   func checkKept(of session: WriterSession, since lossCount: Int) throws(BlobStorageError)
 
   /// Extends the catalog by everything that was published or removed before the call.

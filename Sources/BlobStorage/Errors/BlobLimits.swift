@@ -34,12 +34,12 @@ public enum BlobLimits {
   package static let packByteCountTarget: Int64 = 64 << 20
   /// Bytes that one commit may add: all of it goes into one pack.
   package static let commitByteCountMax = 256 << 20
-  /// Bytes of a commit's records that its pack's footer repeats, about: a ref that names its blob by digest takes 33
-  /// more than it counts for. One footer must hold them, those of earlier records, and those of chunks that other
-  /// threads append meanwhile.
+  /// Bytes of a commit's records that its pack's footer repeats, about. Each ref counts as if it named its blob by
+  /// digest. One footer must hold them, those of earlier records, and those of chunks that other threads append
+  /// meanwhile.
   package static let commitListedByteCountMax = 160 << 20
-  /// Bytes that the refs and drops of one commit take in memory, about. A ref with a key of one byte takes nearly six
-  /// times as many as it counts for in ``commitListedByteCountMax``.
+  /// Bytes that the refs and drops of one commit take in memory, about. A drop with a key of one byte takes five times
+  /// as many as it counts for in ``commitListedByteCountMax``.
   package static let commitMemoryByteCountMax = 1 << 30
   /// Bytes of all blocks of a footer as they are stored, with their headers.
   package static let footerByteCountMax = 256 << 20

@@ -78,6 +78,12 @@ package final class LeaseFile: Sendable {
         try file.truncate(to: Int64(LeaseSlot.byteCount))
         state.slotCount = 1
         state.free = RangeSet()
+      } else if slots.upperBound == state.slotCount {
+        var end = slots.lowerBound
+        if let last = state.free.ranges.last, last.upperBound == end { end = last.lowerBound }
+        try file.truncate(to: Int64(end * LeaseSlot.byteCount))
+        state.free.remove(contentsOf: end..<slots.lowerBound)
+        state.slotCount = end
       } else {
         let zeros = [UInt8](repeating: 0, count: slots.count * LeaseSlot.byteCount)
         try file.put(zeros, at: Int64(slots.lowerBound * LeaseSlot.byteCount))
@@ -167,17 +173,23 @@ package final class LeaseFile: Sendable {
   }
 }
 
-/// The slots of all living writers, as gc reads them.
+/// The leases of all living writers, as gc reads them.
 package struct Leases: Sendable {
-  package var held: Set<LeaseSlot> = []
   /// For each writer, the first of its packs that may hold chunks of unfinished puts.
   package var firstPacks: [UInt64: UInt32] = [:]
 
+  /// A long put has a slot for each of its chunks, so files are read part by part.
+  private static let slotCountOfPart = 26_000
+
+  package init() {}
+
   /// Reads every lease, and removes those of dead writers.
   ///
+  /// - Parameter visit: called with the chunks and blobs that each part of a file holds.
   /// - Throws: the error that prevents reading a lease: gc must then remove nothing.
   package static func read(
-    folder: FilePath, files: any FileSystem, algorithm: BlobDigest.Algorithm
+    folder: FilePath, files: any FileSystem, algorithm: BlobDigest.Algorithm,
+    _ visit: ([LeaseSlot]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Leases {
     var leases = Leases()
     let owned = OwnedFiles(folder: folder, files: files)
@@ -189,46 +201,50 @@ package struct Leases: Sendable {
           // another.
           files.discard(folder.entry(name))
         } else if name.hasSuffix(".lease") {
-          try leases.read(file, writer: writer, algorithm: algorithm)
+          var first = 0
+          while true {
+            let part = try leases.read(file, from: first, writer: writer, algorithm: algorithm)
+            try visit(part.held)
+            first += slotCountOfPart
+            if part.isLast { break }
+          }
         }
       }
     }
     return leases
   }
 
+  /// Reads the slots of a part of a file, from number `first` on.
   private mutating func read(
-    _ file: any File, writer: UInt64, algorithm: BlobDigest.Algorithm
-  ) throws(BlobStorageError) {
+    _ file: any File, from first: Int, writer: UInt64, algorithm: BlobDigest.Algorithm
+  ) throws(BlobStorageError) -> (held: [LeaseSlot], isLast: Bool) {
     // A slot can be torn if its writer writes it during the read. A slot that stays torn is damage.
     for _ in 0..<4 {
+      let start = Int64(first * LeaseSlot.byteCount)
+      let byteCountMax = Int64(Self.slotCountOfPart * LeaseSlot.byteCount)
+      let byteCount = try file.status().byteCount - start
       // Fewer bytes are there if the writer has released its last hold meanwhile.
-      let bytes = try file.bytesThere(at: 0, Int(file.status().byteCount))
+      let bytes = try file.bytesThere(at: start, Int(max(0, min(byteCount, byteCountMax))))
+      var held: [LeaseSlot] = []
       var torn = 0
       bytes.withUnsafeBytes { raw in
         for slot in 0..<raw.count / LeaseSlot.byteCount {
           let start = slot * LeaseSlot.byteCount
           let slotBytes = UnsafeRawBufferPointer(rebasing: raw[start..<start + LeaseSlot.byteCount])
-          if !add(slotBytes, writer: writer, algorithm: algorithm) { torn += 1 }
+          if slotBytes.allSatisfy({ $0 == 0 }) { continue }
+          // Nil for a checksum mismatch or an unknown kind.
+          switch LeaseSlot(slotBytes, algorithm: algorithm) {
+          case .firstPack(let first): firstPacks[writer] = min(first, firstPacks[writer] ?? .max)
+          case let lease?: held.append(lease)
+          case nil: torn += 1
+          }
         }
       }
-      if torn == 0 { return }
+      if torn == 0 { return (held, byteCount <= byteCountMax) }
     }
     throw BlobStorageError(
       .corrupted,
       "The lease \(file.path.lastComponent?.string ?? "") cannot be read: gc removes nothing while it exists.",
       path: file.path.string)
-  }
-
-  /// Adds a slot; false for a checksum mismatch or an unknown kind.
-  private mutating func add(_ slot: UnsafeRawBufferPointer, writer: UInt64, algorithm: BlobDigest.Algorithm)
-    -> Bool
-  {
-    if slot.allSatisfy({ $0 == 0 }) { return true }
-    switch LeaseSlot(slot, algorithm: algorithm) {
-    case .firstPack(let first): firstPacks[writer] = min(first, firstPacks[writer] ?? .max)
-    case let lease?: held.insert(lease)
-    case nil: return false
-    }
-    return true
   }
 }

@@ -178,17 +178,19 @@ package final class Collector {
   func markLeases() throws(BlobStorageError) -> Leases {
     if engine.weaknesses.contains(.ignoresLeases) { return Leases() }
     let leases = try Leases.read(
-      folder: engine.folder.leases, files: engine.folder.files, algorithm: engine.header.digestAlgorithm)
-    var chunks: [BlobDigest] = []
-    var blobs: [BlobDigest] = []
-    for held in leases.held {
-      switch held {
-      case .chunk(let digest): chunks.append(digest)
-      case .blob(let digest): blobs.append(digest)
-      case .firstPack: break
+      folder: engine.folder.leases, files: engine.folder.files, algorithm: engine.header.digestAlgorithm
+    ) { (held) throws(BlobStorageError) in
+      var chunks: [BlobDigest] = []
+      var blobs: [BlobDigest] = []
+      for slot in held {
+        switch slot {
+        case .chunk(let digest): chunks.append(digest)
+        case .blob(let digest): blobs.append(digest)
+        case .firstPack: break
+        }
       }
+      try marker.markHeld(blobs: blobs, chunks: chunks)
     }
-    try marker.markHeld(blobs: blobs, chunks: chunks)
     try marker.markHolds()
     return leases
   }

@@ -125,7 +125,7 @@ package final class ChunkPlanner: Sendable {
   /// - Parameters:
   ///   - previous: the current version of the blob's key.
   ///   - joins: whether to leave new chunks without a base unencoded, to be joined with others.
-  /// - Returns: with ``Assurance/leases``, a lease of the shared chunks and the bases, if there are any.
+  /// - Returns: with ``Assurance/leases``, a lease of all chunks and the bases.
   package func plan(
     _ batch: Cutter.Batch, previous: PreviousVersion?, _ assurance: Assurance, joins: Bool = false,
     _ body: (ChunkPlan.Chunk, _ plain: RawSpan) throws(BlobStorageError) -> Void
@@ -152,7 +152,7 @@ package final class ChunkPlanner: Sendable {
     return hold
   }
 
-  /// Returns the chunks that the store lacks, and a lease of the others.
+  /// Returns the chunks that the store lacks, and a lease of all.
   package func share(
     _ digests: [BlobDigest]
   ) throws(BlobStorageError) -> (missing: [BlobDigest], hold: LeaseFile.Hold?) {
@@ -322,11 +322,11 @@ extension ChunkPlanner {
     return true
   }
 
-  /// Leases all chunks and what was found as bases, and then looks the found ones up again. Chunks that are gone by then
-  /// count as missing.
+  /// Leases all chunks and the bases that were found, and then looks the found ones up again. Chunks that are gone by
+  /// then count as missing.
   ///
-  /// Chunks that this put appends have leases, too: another process may append the same at the same time, and views find
-  /// the copy in the younger pack. Without a lease, gc could remove that pack, and the row of the chunk with it.
+  /// Chunks that this put appends have leases, too: another process may append the same at the same time, and views
+  /// find the copy in the younger pack. Without a lease, gc could remove that pack, and the row of the chunk with it.
   private func hold(_ drafts: inout Drafts) throws(BlobStorageError) -> LeaseFile.Hold? {
     var held: [LeaseSlot] = []
     for draft in drafts {

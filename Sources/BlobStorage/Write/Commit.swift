@@ -99,7 +99,7 @@ extension WriterSession {
         lastVersions[ref.key] = ref.version
         added = RefRecord.recordByteCount(
           keyByteCount: ref.key.count, metadataByteCount: ref.metadata.count)
-        // The record has each digest once, with its length; the footer has one for each ref.
+        // It may name its blob by digest, with the digest's length: one that was there, or beyond a limit of a commit.
         listed = BlobDigest.byteCount + 1
       case .drop(let drop): added = drop.recordByteCount
       }

@@ -6,7 +6,7 @@ import SystemPackage
 /// append. One commit at the end makes the blob visible. The caller makes it durable.
 ///
 /// Chunks reach the catalog before any version needs them. Until the end ``LeaseFile/beginPut(from:)`` protects new
-/// ones from gc, and leases protect shared ones. Each lease is written before its chunks are looked up again.
+/// ones from gc, and leases protect all of them. Each lease is written before its chunks are looked up again.
 package struct StreamPut {
   /// After so many bytes added to packs, chunks are committed to the catalog, so that few records are pending.
   private static let committedByteCount: Int64 = 16 << 20
@@ -259,7 +259,7 @@ package struct StreamPut {
   }
 }
 
-/// Plans batches and appends their new chunks, on any thread. Leases protect shared chunks until ``release()``.
+/// Plans batches and appends their new chunks, on any thread. Leases protect the chunks until ``release()``.
 private final class Intake: Sendable {
   struct Added: Sendable {
     var entries: [ChunkEntry] = []
@@ -316,7 +316,8 @@ private final class Intake: Sendable {
 
   /// Releases the leases, including those of batches that failed.
   func release() {
-    for hold in holds.withLock({ $0 }) { planner.leases.release(hold) }
+    // The newest first, so that the file gets shorter.
+    for hold in holds.withLock({ $0 }).reversed() { planner.leases.release(hold) }
   }
 }
 

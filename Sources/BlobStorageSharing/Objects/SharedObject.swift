@@ -94,7 +94,7 @@ package struct SharedObject: Hashable, Sendable {
     guard bytes.dropFirst(16).prefix(16).elementsEqual(storeID) else {
       throw BlobStorageError(.corrupted, "it belongs to another store.")
     }
-    guard version == StoreHeader.formatVersion else {
+    guard version == StoreHeader.formatVersion || version == 0 else {
       throw StoreHeader.unsupported(version, "object")
     }
     guard kind.bodyByteCounts.contains(bytes.count - Self.byteCountMin) else {

@@ -18,7 +18,9 @@ extension ObjectStore {
     if let first {
       if try tail(SharedNames.store, byteCount: 1) != nil { throw exists }
       throw BlobStorageError(
-        .notAStore, "\(place) holds something else (\(first)): name a place that is empty.", path: place)
+        .notAStore,
+        "\(place) holds something else (\(first.isEmpty ? "an object of that name" : first)): name a place that is empty.",
+        path: place)
     }
     guard try put(SharedNames.store, .bytes(content), ifAbsent: true) == .exists else {
       do throws(BlobStorageError) { for name in trials { try delete(name) } } catch {

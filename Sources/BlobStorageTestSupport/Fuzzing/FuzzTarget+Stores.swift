@@ -269,7 +269,7 @@ extension FuzzTarget {
       let file = try owner.open(path, .create)
       _ = try file.lock(.exclusive, wait: true)
       try file.put(input, at: 0)
-      let leases = try Leases.read(folder: "/leases", files: disk.process(), algorithm: .blake3)
+      let leases = try AllLeases(in: "/leases", disk.process(), .blake3)
       Fuzzing.require(leases.held.count <= input.count / 40, "more is held than there are slots")
       file.close()
     }

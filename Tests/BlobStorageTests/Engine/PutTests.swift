@@ -420,9 +420,8 @@ struct PutTests {
     let place = try StorePlace(Self.options)
     let engine = try Self.engine(place)
     func held() throws -> String {
-      let leases = try Leases.read(
-        folder: FilePath(place.path).appending("leases"), files: SystemFiles(),
-        algorithm: engine.header.digestAlgorithm)
+      let leases = try AllLeases(
+        in: FilePath(place.path).appending("leases"), SystemFiles(), engine.header.digestAlgorithm)
       let hasPuts = leases.firstPacks.values.contains { $0 != .max }
       return "\(leases.held.count) held, puts: \(hasPuts)"
     }

@@ -296,6 +296,28 @@ struct RemoteDurabilityTests {
     }
   }
 
+  /// Fails if a key is passed over as long as another process of the machine puts it again and again.
+  @Test(
+    "is dropped by a policy beside one that another process has not published, if it is too old without that, too"
+  )
+  func policyBesideBusy() throws {
+    let machines = try SharedMachines()
+    let (one, beside) = (try machines.engine("one"), try machines.engine("one"))
+    for (engine, durability) in [(one, Durability.durable), (one, .durable), (beside, .relaxed)] {
+      _ = try engine.put(
+        "a", Array("v".utf8), PutOptions(durability: durability, replacement: .archiveCurrent))
+    }
+    var policy = RetentionPolicy()
+    policy.last = 1
+    for isDryRun in [true, false] {
+      var retention = Retention(one, .all, policy, isDryRun: isDryRun)
+      #expect(try retention.run().droppedVersionCount == 1)
+    }
+    #expect(try machines.engine("two").versions("a").count == 1)
+    try beside.synchronize()
+    #expect(try machines.engine("three").versions("a").count == 2)
+  }
+
   @Test("is published by a synchronization beside puts, without an error", arguments: [1, 0, -1])
   func synchronizing(_ waitingPackLimit: Int) throws {
     var random = SplitMix64.announced()
