@@ -71,7 +71,9 @@ struct MapTests {
       }
       try small.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
       let folder = try #require(other.path.lastComponent?.string)
-      let maps = try String(contentsOfFile: "/proc/self/maps", encoding: .utf8).split(separator: "\n")
+      // `String(contentsOfFile:)` returns what the first read of such a file does.
+      let file = try #require(FileHandle(forReadingAtPath: "/proc/self/maps"))
+      let maps = String(decoding: try file.readToEnd() ?? Data(), as: UTF8.self).split(separator: "\n")
       let byteCounts = maps.filter { $0.contains(folder) && $0.hasSuffix("data.mdb") }.map { line in
         let ends = line.prefix { $0 != " " }.split(separator: "-").map { Int($0, radix: 16) ?? 0 }
         return ends[1] - ends[0]
