@@ -54,8 +54,8 @@ extension BlobStore {
     }
   }
 
-  /// Opens the blob with that digest; nil when the store does not have it. Unless a version or a hold needs the blob, gc
-  /// may have begun to remove it: then reads throw `corrupted`.
+  /// Opens the blob with that digest; nil when the store does not have it. Unless a version or a hold needs the blob,
+  /// gc may have begun to remove it: then reads throw `corrupted`.
   ///
   /// - Throws: `corrupted` when its manifest is damaged.
   public func reader(for digest: BlobDigest) async throws(BlobStorageError) -> BlobReader? {
