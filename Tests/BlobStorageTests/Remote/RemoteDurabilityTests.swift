@@ -44,20 +44,24 @@ struct RemoteDurabilityTests {
     #expect(place.objects.count == 0)
   }
 
-  /// A machine that has imported a tree, whose packs another program has deleted from the bucket.
-  private func deletedPacks() throws -> (place: RemotePlace, folder: String) {
+  /// A machine that has imported a tree, whose packs another program has changed in the bucket.
+  ///
+  /// - Parameter change: what it made of an object; nil if it deleted it.
+  private func changedPacks(
+    _ change: ([UInt8]) -> [UInt8]? = { _ in nil }
+  ) throws -> (place: RemotePlace, folder: String) {
     let place = try RemotePlace()
     let folder = try tree(place)
     let first = try place.engine("one")
     try importTree(first, folder)
     try first.close()
-    for name in place.packNames { place.objects.objects[name] = nil }
+    for name in place.packNames { place.objects.objects[name] = place.objects.objects[name].flatMap(change) }
     return (place, folder)
   }
 
   @Test("are not unchanged files whose pack was deleted: the import says so, and the next stores them again")
   func importLost() throws {
-    let (place, folder) = try deletedPacks()
+    let (place, folder) = try changedPacks()
     let engine = try place.engine("one")
     #expect(failure { try importTree(engine, folder) }?.code == .corrupted)
     #expect(try importTree(engine, folder).unchangedFileCount == 0)
@@ -69,7 +73,7 @@ struct RemoteDurabilityTests {
 
   @Test("are not unchanged files whose pack was deleted, also if a deletion that finds nothing comes before")
   func importLostBesideDeletion() throws {
-    let (place, folder) = try deletedPacks()
+    let (place, folder) = try changedPacks()
     let engine = try place.engine("one")
     #expect(try importTree(engine, folder, .relaxed).unchangedFileCount == 6)
     #expect(try engine.delete(["absent"], .durable) == 0)
@@ -80,12 +84,7 @@ struct RemoteDurabilityTests {
   /// Fails if a check for the chunks of a new file makes the import forget what the unchanged ones rely on.
   @Test("are not unchanged files whose pack was cut, also if a new file shows that before the end")
   func importCut() throws {
-    let place = try RemotePlace()
-    let folder = try tree(place)
-    let first = try place.engine("one")
-    try importTree(first, folder)
-    try first.close()
-    for name in place.packNames { place.objects.objects[name]?.removeLast(40) }
+    let (place, folder) = try changedPacks { Array($0.dropLast(40)) }
     try Data(repeating: 7, count: 2 << 20).write(to: URL(filePath: "\(folder)/new"))
     let engine = try place.engine("one")
     #expect(failure { try importTree(engine, folder) }?.code == .corrupted)
@@ -102,7 +101,7 @@ struct RemoteDurabilityTests {
 
   @Test("are not unchanged files whose pack was deleted, also if another import notices that first")
   func importLostBesideImport() throws {
-    let (place, folder) = try deletedPacks()
+    let (place, folder) = try changedPacks()
     let engine = try place.engine("one")
     let lossCount = engine.sharing.keptLossCount(of: engine.writer)
     // What an import relies on that is about to end.
