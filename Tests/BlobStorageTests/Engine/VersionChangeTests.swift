@@ -1,6 +1,8 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
+import SystemPackage
 import Testing
 
 @Suite("A version that is made of another")
@@ -202,5 +204,26 @@ struct VersionChangeTests {
     try await expect(model)
     try await other.close()
     try await store.close()
+  }
+
+  /// The commit of a deletion begins again when it has to begin a pack. Fails if it remembers what it found before.
+  @Test("is deleted for one caller only, also if another deletes it while the first begins a pack")
+  func deletedMeanwhile() throws {
+    let place = try StorePlace()
+    let other = try place.engine()
+    let version = try other.put("k", .data(Data([1])), PutOptions()).version
+    let isFirst = Atomic<Bool>(true)
+    var environment = Engine.Environment()
+    environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "rename", path.string.contains("/packs/"),
+        isFirst.exchange(false, ordering: .acquiringAndReleasing)
+      else { return }
+      let isDeleted = try other.delete(version: version.id, of: "k", .durable)
+      #expect(isDeleted)
+    }
+    let engine = try place.engine(environment)
+    #expect(try !engine.delete(version: version.id, of: "k", .durable))
+    let isStillFirst = isFirst.load(ordering: .acquiring)
+    #expect(!isStillFirst, "no pack was begun")
   }
 }
