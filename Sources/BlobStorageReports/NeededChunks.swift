@@ -73,7 +73,7 @@ extension Engine {
 
   /// The blobs that are held by name. Skips blobs that were never stored, because a process died first.
   func heldBlobs() throws(BlobStorageError) -> [BlobDigest] {
-    let digests = try holds().map(\.digest)
+    let digests = try BlobHolds(self).all().map(\.digest)
     return try catalog.read { (transaction) throws(BlobStorageError) in
       var stored: [BlobDigest] = []
       for digest in digests where try transaction.place(ofBlob: digest) != nil { stored.append(digest) }

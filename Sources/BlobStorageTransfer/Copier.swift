@@ -527,7 +527,7 @@ extension Copier {
 
   /// Returns false if the key has more versions than the commit has room for.
   private func write(
-    _ key: CopiedKey, _ blobs: [BlobDigest: Blob], _ commit: inout WriterSession.Commit,
+    _ key: CopiedKey, _ blobs: [BlobDigest: Blob], _ commit: inout Commit,
     _ done: inout Committed
   ) throws(BlobStorageError) -> Bool {
     let plan = try plan(of: key, commit.transaction) { (place) throws(BlobStorageError) in
@@ -563,8 +563,7 @@ extension Copier {
   }
 
   /// Checks that the chunks that the leases protect still exist.
-  private func check(_ layout: BlobLayout, _ commit: borrowing WriterSession.Commit) throws(BlobStorageError)
-  {
+  private func check(_ layout: BlobLayout, _ commit: borrowing Commit) throws(BlobStorageError) {
     var digests = layout.listDigests
     if case .chunks(let chunks) = layout.listed { digests = chunks.map(\.digest) }
     if digests.isEmpty { digests = [layout.digest] }

@@ -38,7 +38,9 @@ extension BlobStore {
       }
       let taken = BlobStorageError(
         .conditionFailed, "There is a hold “\(name)” already: release it first, or choose another name.")
-      if try engine.holds().contains(where: { $0.name.utf8.elementsEqual(name.utf8) }) { throw taken }
+      if try BlobHolds(engine).all().contains(where: { $0.name.utf8.elementsEqual(name.utf8) }) {
+        throw taken
+      }
       let hold: KeyHold
       switch target {
       case .key(let key): hold = KeyHold(name: name, prefix: try Engine.keyBytes(key), isExact: true)
@@ -76,8 +78,8 @@ extension BlobStore {
         try engine.dropInternal([hold.key])
         return true
       }
-      return try engine.holds().contains { $0.name.utf8.elementsEqual(name.utf8) }
-        ? engine.release(name) : false
+      return try BlobHolds(engine).all().contains { $0.name.utf8.elementsEqual(name.utf8) }
+        ? BlobHolds(engine).release(name) : false
     }
   }
 

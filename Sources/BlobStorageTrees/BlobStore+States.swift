@@ -167,7 +167,9 @@ extension BlobStore {
       let bytes = try Engine.keyBytes(key)
       let options = PutOptions(replacement: .archiveCurrent)
       for source in [bytes, InternalKey.Purpose.replaced.key(bytes)] {
-        if let result = try engine.putVersion(version.id, of: source, as: bytes, options) { return result }
+        if let result = try VersionChanges(engine).put(version.id, of: source, as: bytes, options) {
+          return result
+        }
       }
       return nil
     }

@@ -70,7 +70,9 @@ struct Retention {
     if !isDryRun {
       // A power cut must not take those that stay, and leave the drops of the others.
       let kept = dropped.isEmpty ? [] : list.states.filter { !droppedIDs.contains($0.state.id) }.map(\.key)
-      try engine.writer.secureStaying(of: kept) { (_, name, _) in name.current.map { [$0.row.place] } ?? [] }
+      try KeptVersions(engine.writer).secure(of: kept) { (_, name, _) in
+        name.current.map { [$0.row.place] } ?? []
+      }
       try StateFile(engine).drop(dropped, isAlone: isAlone)
       list = try StateList(engine)
     }
@@ -124,7 +126,7 @@ struct Retention {
       var found: Set<TreeState.ID> = []
       for record in list.states {
         if let place = try view.currentVersion(ofKey: record.key)?.row.place,
-          try engine.writer.isUncertain(place, view)
+          try KeptVersions(engine.writer).isUncertain(place, view)
         {
           found.insert(record.state.id)
         }
@@ -184,7 +186,7 @@ struct Retention {
       if name.versionCount > 1 || !isOfCallers {
         // A version that may still be lost is neither counted nor dropped.
         for version in try transaction.versions(of: name)
-        where try !engine.writer.isUncertain(version.row.place, transaction) {
+        where try !KeptVersions(engine.writer).isUncertain(version.row.place, transaction) {
           certain.append(version)
         }
       }
@@ -306,7 +308,7 @@ extension Engine {
   fileprivate func drop(_ drops: [Drop]) throws(BlobStorageError) -> [Drop] {
     guard !drops.isEmpty else { return [] }
     return try folder.withReserve { () throws(BlobStorageError) in
-      try writer.secureStaying(of: drops.map(\.key)) { (index, name, view) throws(BlobStorageError) in
+      try KeptVersions(writer).secure(of: drops.map(\.key)) { (index, name, view) throws(BlobStorageError) in
         let dropped = Set(drops[index].versions.map(\.stamp))
         return try view.versions(of: name).filter { !dropped.contains($0.stamp) }.map(\.row.place)
       }
@@ -328,7 +330,7 @@ extension Engine {
           var isLeft = false
           for stamp in drop.kept {
             guard let row = try commit.transaction.versionRow(of: name, stamp) else { continue }
-            if try writer.isUncertain(row.place, commit.transaction) { isLeft = true }
+            if try KeptVersions(writer).isUncertain(row.place, commit.transaction) { isLeft = true }
           }
           // Neither a power cut nor a kill may take the version that stays, and leave the drops of the others.
           if isLeft { continue }

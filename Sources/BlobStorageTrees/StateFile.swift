@@ -76,7 +76,7 @@ package struct StateFile: Sendable {
       for state in try chain(of: record) {
         for key in [state.key, state.linkKey] { versions += try engine.internalVersions(key).map(\.row) }
       }
-      return try !engine.writer.lacksPack(of: versions, engine.blobs)
+      return try !KeptVersions(engine.writer).lacksPack(of: versions, engine.blobs)
     } catch {
       guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
       return false
@@ -175,7 +175,7 @@ package struct StateFile: Sendable {
       do throws(BlobStorageError) {
         // A caller that drops wants to free space, so dropping must not need space.
         _ = try engine.folder.withReserve { () throws(BlobStorageError) in
-          try engine.rename(record.key, to: record.linkKey, .relaxed)
+          try VersionChanges(engine).rename(record.key, to: record.linkKey, .relaxed)
         }
       } catch {
         switch error.code {

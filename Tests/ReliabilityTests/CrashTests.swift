@@ -250,9 +250,9 @@ struct CrashTests {
       let engine = try lab.open()
       try lab.put(engine, holding: "h", noise(30, 1_500))
       try lab.checkHolds(engine, "before")
-      let hold = try #require(try engine.holds().first)
+      let hold = try #require(try BlobHolds(engine).all().first)
       // Behind the model's back.
-      _ = try engine.release("h")
+      _ = try BlobHolds(engine).release("h")
       if collects {
         _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
         #expect(try engine.openBlob(hold.digest) == nil)

@@ -33,7 +33,7 @@ struct DropSyncTests {
     case 1: _ = try one.change([.delete("k")], .durable)
     default:
       let version = try #require(try one.version("k", nil))
-      _ = try one.delete(version: version.id, of: "k", .durable)
+      _ = try VersionChanges(one).delete(version: version.id, of: "k", .durable)
     }
     try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
       let count = try engine.versions("k").count
@@ -144,7 +144,7 @@ struct DropSyncTests {
     lab.disk.plan(Fault(.list, errno: .noSpace))
     switch way {
     case 0: #expect(try one.delete(["l"], .durable) == 1)
-    case 1: #expect(try one.delete(version: version.id, of: "l", .durable))
+    case 1: #expect(try VersionChanges(one).delete(version: version.id, of: "l", .durable))
     default: #expect(try one.change([.delete("l")], .durable).count == 1)
     }
     lab.disk.heal()

@@ -281,7 +281,7 @@ struct HostileTests {
       _ = try engine.catalog.write { (transaction) throws(BlobStorageError) in
         try transaction.updatePack(PackName(writer: 0xbad, sequence: 2)) { $0.state = .condemned }
       }
-      #expect(try engine.rename("many", to: "more", .durable))
+      #expect(try VersionChanges(engine).rename("many", to: "more", .durable))
       try engine.close()
     }
     #expect(growth < 400 << 20, "\(growth >> 20) MiB")

@@ -96,7 +96,9 @@ struct PromiseTests {
         try engine.dropInternal([key], held: .refused)
       }
       #expect(dropping?.code == .held)
-      let renaming = #expect(throws: BlobStorageError.self) { try engine.rename(key, to: link, .durable) }
+      let renaming = #expect(throws: BlobStorageError.self) {
+        try VersionChanges(engine).rename(key, to: link, .durable)
+      }
       #expect(renaming?.code == .held)
       // It may build on another.
       try engine.putInternal(InternalKey.Purpose.link.key([6]), .data(Data()))

@@ -293,7 +293,9 @@ struct RaceTests {
       else { return }
       _ = try beside.put("to", .data(noise(2, 500)), PutOptions())
     }
-    let error = #expect(throws: BlobStorageError.self) { try engine.rename("from", to: "to", .durable) }
+    let error = #expect(throws: BlobStorageError.self) {
+      try VersionChanges(engine).rename("from", to: "to", .durable)
+    }
     #expect(error?.code == .conditionFailed)
     lab.disk.beforeMutations(nil)
     for engine in [engine, beside] {

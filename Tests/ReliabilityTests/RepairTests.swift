@@ -235,7 +235,7 @@ struct RepairTests {
     try lab.session { engine in
       // Its manifest is in another pack.
       let version = try engine.put("b", .data(long + noise(3, 2_000)), PutOptions()).version
-      #expect(try engine.hold(version.digest, as: "h") != nil)
+      #expect(try BlobHolds(engine).hold(version.digest, as: "h") != nil)
       _ = try engine.delete(["first", "b"], .durable)
     }
     try lab.disk.remove(LostPackTests.packs.appending(lost))

@@ -265,9 +265,9 @@ struct WriteOrderTests {
       _ = try two.put("own", .data(noise(2, 500)), PutOptions())
       _ = try one.put("a", .data(noise(1, 3_000)), PutOptions(durability: .relaxed))
       if isRenamed {
-        #expect(try two.rename("a", to: "b", .durable))
+        #expect(try VersionChanges(two).rename("a", to: "b", .durable))
       } else {
-        #expect(try two.putVersion(nil, of: "a", as: "b", PutOptions()) != nil)
+        #expect(try VersionChanges(two).put(nil, of: "a", as: "b", PutOptions()) != nil)
       }
       let after = try Lab(Cut.dropAll.apply(lab.disk), Model())
       let engine = try after.open()

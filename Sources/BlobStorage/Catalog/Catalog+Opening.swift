@@ -2,7 +2,7 @@ import Logging
 import Synchronization
 import SystemPackage
 
-/// Opens and closes a catalog. Opening waits for other processes only if the catalog needs a rebuild, the live table is
+/// Opens, rebuilds and closes a catalog. Opening waits for other processes only if the catalog needs a rebuild, the live table is
 /// not valid, or a process died in a commit: only recovery of its pack decides whether that commit counts.
 extension Catalog {
   /// Opens the catalog that all processes share.
@@ -144,7 +144,7 @@ extension Catalog {
     if current.withLock({ $0 == nil }), let usersFile, try usersFile.lock(.exclusive, wait: false) {
       // No process uses it. On a full disk, it has the room that the new one needs.
       // Whatever happens, the exclusive lock becomes a shared one below.
-      do throws(BlobStorageError) { try removeGenerations(except: nil) } catch {
+      do throws(BlobStorageError) { try generations.removeAll(except: nil) } catch {
         logger.debug("The old catalog is not removed.", metadata: ["reason": "\(error.message)"])
       }
     }
@@ -255,7 +255,7 @@ extension Catalog {
   /// - Parameter isAlone: whether `lock` is held exclusively.
   func adopt(isAlone: Bool) throws(BlobStorageError) -> Database? {
     var last: String?
-    while let found = try readState(), let state = try trusted(found, isAlone: isAlone) {
+    while let found = try generations.readState(), let state = try trusted(found, isAlone: isAlone) {
       let generation = state.value.generation
       if let known = current.withLock({ $0 }), known.generation == generation,
         !(try known.database.isSuperseded())
@@ -264,7 +264,8 @@ extension Catalog {
         current.withLock { if $0?.generation == generation { $0?.state = state } }
         return known.database
       }
-      if let state = try verified(state, isAlone: isAlone), let database = try opened(generation) {
+      if let state = try generations.verified(state, isAlone: isAlone), let database = try opened(generation)
+      {
         use(Current(database: database, generation: generation, state: state))
         return database
       }
@@ -279,7 +280,7 @@ extension Catalog {
   func opened(_ generation: String) throws(BlobStorageError) -> Database? {
     let place = folder.entry(generation)
     guard try files.status(of: place)?.kind == .directory,
-      try files.status(of: databaseFile(generation))?.kind == .regular
+      try files.status(of: generations.databaseFile(generation))?.kind == .regular
     else { return nil }
     let database: Database
     do {
@@ -319,7 +320,8 @@ extension Catalog {
       try lock(.exclusive, wait: false)
     else { return }
     defer { unlock() }
-    guard let state = try readState()?.value, state.clean == nil, state.generation == last.generation,
+    guard let state = try generations.readState()?.value, state.clean == nil,
+      state.generation == last.generation,
       !(try last.database.isSuperseded()), try isWorthChecking(last.database)
     else { return }
     do throws(BlobStorageError) {
@@ -337,15 +339,15 @@ extension Catalog {
           throw BlobStorageError(.io, error.message, path: error.path, errno: error.errno)
         }
       }
-      let file = try files.open(databaseFile(generation), .read)
+      let file = try files.open(generations.databaseFile(generation), .read)
       defer { file.close() }
-      _ = try writeState(
+      _ = try generations.writeState(
         CatalogState(
           generation: generation, mark: identity.mark(with: state.mark), inode: try file.status().inode,
           clean: try CleanFile(file)))
-      try removeGenerations(except: generation)
+      try generations.removeAll(except: generation)
     } catch {
-      removeLeftGenerations()
+      generations.removeLeft()
       // The system may have dropped pages that it could not write: the next process must rebuild the catalog.
       if error.code == .io { try files.remove(folder.entry("state")) }
       throw error
@@ -361,5 +363,152 @@ extension Catalog {
     let now = PassingTime.coarseMilliseconds()
     return byteCount <= Self.checkedByteCount
       || now >= openedAt && Int64(now - openedAt) >= byteCount / (50 << 10)
+  }
+
+  // MARK: Rebuilding and compacting
+
+  func rebuildLocked() throws(BlobStorageError) {
+    // They may take the room that this rebuild needs.
+    generations.removeLeft()
+    do throws(BlobStorageError) { try generations.removeAll(except: try makeGeneration()) } catch {
+      generations.removeLeft()
+      throw error
+    }
+  }
+
+  /// Fills a new generation from the packs, uses it, and returns its name. `lock` is held exclusively.
+  private func makeGeneration() throws(BlobStorageError) -> String {
+    let poisoned = poisonedPacks()
+    let suspects = suspectChunks()
+    let generation = "g" + Hex.text(randomNumber())
+    let place = folder.entry(generation)
+    try files.createPart(place)
+    try files.open(place.entry("data.mdb"), .create).close()
+    let database = try SharedDatabases.open(place, for: self)
+    try begin(database)
+    try fill(database, true)
+    try database.write { (transaction) throws(BlobStorageError) in
+      for name in poisoned { try transaction.poison(name) }
+      for suspect in suspects {
+        // Unless the new catalog has a row for another copy.
+        guard let row = try transaction.chunkRow(suspect.digest), row.place.offset == suspect.offset,
+          try transaction.packRow(row.place.pack)?.name == suspect.pack
+        else { continue }
+        try transaction.setSuspect(suspect.digest, row)
+      }
+    }
+    let state = try generations.writeState(
+      CatalogState(generation: generation, mark: identity.mark, inode: try database.inode()))
+    use(Current(database: database, generation: generation, state: state))
+    mustRecover.store(false, ordering: .relaxed)
+    try reap(database)
+    return generation
+  }
+
+  /// Returns the packs that the catalog in use marks as poisoned. The packs themselves do not record a failed sync, and
+  /// until the next boot the system returns all their bytes.
+  private func poisonedPacks() -> [PackName] {
+    known("What could not be synced is forgotten.") { (transaction) throws(BlobStorageError) in
+      try transaction.packRows().filter(\.row.isPoisoned).map(\.row.name)
+    }
+  }
+
+  /// Returns the chunks that reads found damaged, among the own rows of the catalog in use. Footers, from which
+  /// catalogs are built, do not record this. Returns none for a store in a folder: there a rebuild follows a repair or
+  /// a restored file, which has ended the damage.
+  ///
+  /// - Complexity: reads every chunk of the database, if any was marked since the catalog was made.
+  private func suspectChunks() -> [(digest: BlobDigest, pack: PackName, offset: Int64)] {
+    if outerRowsSource == nil { return [] }
+    return known("What was found damaged is forgotten.") { (transaction) throws(BlobStorageError) in
+      var suspects: [(digest: BlobDigest, pack: PackName, offset: Int64)] = []
+      guard try transaction.hasSuspects() else { return suspects }
+      try transaction.forEachChunk(ownOnly: true) { (digest, row) throws(BlobStorageError) in
+        if row.isSuspect, let pack = try transaction.packRow(row.place.pack) {
+          suspects.append((digest, pack.name, row.place.offset))
+        }
+        return true
+      }
+      return suspects
+    }
+  }
+
+  /// Reads the catalog in use; returns nothing if there is none, or if it cannot be read.
+  private func known<T>(
+    _ loss: String, _ body: (ReadTransaction) throws(BlobStorageError) -> [T]
+  ) -> [T] {
+    guard let database = current.withLock({ $0?.database }) else { return [] }
+    do throws(BlobStorageError) { return try database.read(body) } catch {
+      logger.warning("\(loss)", metadata: ["reason": "\(error.message)"])
+      return []
+    }
+  }
+
+  /// Records in `state` that the generation is not clean, before the first write to it. `lock` is held exclusively.
+  func markWritten() throws(BlobStorageError) {
+    guard let now = current.withLock({ $0 }), let known = now.state?.value, known.clean != nil else { return }
+    let written = CatalogState(
+      generation: known.generation, mark: identity.mark, inode: try now.database.inode())
+    let state: Generations.OpenState
+    do throws(BlobStorageError) { state = try generations.writeState(written) } catch {
+      guard error.code == .noSpace else { throw error }
+      state = try generations.overwriteState(known, with: written)
+    }
+    current.withLock { $0?.state = state }
+  }
+
+  /// Returns `state` if a power cut cannot have torn its generation; else nil.
+  ///
+  /// A mark of this boot with other mounts may come from another container that shares the file system. Or the disk was
+  /// removed meanwhile, and the catalog is torn. It is whole if a process that trusts it has it open.
+  func trusted(_ state: Generations.OpenState, isAlone: Bool) throws(BlobStorageError) -> Generations
+    .OpenState?
+  {
+    var value = state.value
+    if value.clean != nil || identity.trusts(value.mark) { return state }
+    guard identity.isOfThisBoot(value.mark) else { return nil }
+    if isUser.withLock({ $0 }) { return state }
+    // Only processes that trust it hold `users`, and none can join while this one holds `lock`.
+    guard isAlone, let usersFile else { return nil }
+    if try usersFile.lock(.exclusive, wait: false) {
+      try usersFile.unlock()
+      return nil
+    }
+    value.mark = identity.mark(with: value.mark)
+    return try generations.writeState(value)
+  }
+
+  /// Smaller files are not copied.
+  private static let compactedByteCountMin: Int64 = 256 << 10
+
+  /// Copies the catalog durably into a new generation with full pages and returns its name. Returns nil if no copy is
+  /// needed or the copy fails: the generation in use is as good.
+  ///
+  /// LMDB reuses free pages but never shortens the file, and rows inserted in random order fill their pages to about
+  /// 69 %. The last process to close the catalog copies it if that is worth it.
+  func compacted(_ database: Database) -> String? {
+    let generation = "g" + Hex.text(randomNumber())
+    let place = folder.entry(generation)
+    do throws(BlobStorageError) {
+      let byteCount = try database.byteCount()
+      guard byteCount >= Self.compactedByteCountMin,
+        try database.hasChangedSinceCopy()
+      else { return nil }
+      try files.createPart(place)
+      try files.open(place.entry("data.mdb"), .create).close()
+      try database.copy(to: place)
+      try SharedDatabases.open(place, for: self).storeCounts()
+      let file = try files.open(place.entry("data.mdb"), .read)
+      defer { file.close() }
+      try file.synchronize()
+      try files.syncDirectory(place)
+      return generation
+    } catch {
+      logger.debug("The catalog was not made smaller.", metadata: ["reason": "\(error.message)"])
+      do throws(BlobStorageError) { try generations.remove(generation) } catch {
+        // The next rebuild removes it.
+      }
+      return nil
+    }
   }
 }

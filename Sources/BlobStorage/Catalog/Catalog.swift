@@ -26,6 +26,7 @@ package final class Catalog: Sendable {
   let files: any FileSystem
   let store: StoreHeader
   let identity: MediumIdentity
+  let generations: Generations
   let mapByteCount: Int
   let logger: Logger
   /// Nil if the store cannot be written.
@@ -64,7 +65,7 @@ package final class Catalog: Sendable {
     var database: Database
     var generation: String
     /// The `state` that named it; nil for a private catalog.
-    var state: OpenState?
+    var state: Generations.OpenState?
     /// The count of replacements of `state` when it was read; nil if `state` must be checked.
     var stateCount: StateCount?
   }
@@ -79,13 +80,6 @@ package final class Catalog: Sendable {
 
   /// A live table's count of replacements of `state`.
   typealias StateCount = (table: LiveTable, count: UInt64)
-
-  /// A `state` that this process read or wrote.
-  struct OpenState: Sendable {
-    var value: CatalogState
-    /// The open file. It has lost its name once another process has replaced it.
-    var file: any File
-  }
 
   let randomNumber: @Sendable () -> UInt64
   let clock: WallClock
@@ -135,6 +129,7 @@ package final class Catalog: Sendable {
     self.patienceSeconds = patienceSeconds
     self.stripePatienceSeconds = stripePatienceSeconds
     self.live = live
+    generations = Generations(folder: folder, files: files, identity: identity, live: live, logger: logger)
     self.tails = tails
     self.hasAllPacks = hasAllPacks
     self.outerRowsSource = outerRowsSource
@@ -341,6 +336,46 @@ package final class Catalog: Sendable {
 
   // MARK: Commits that are published
 
+  /// Runs `body` while no other thread and no other process commits to the keys.
+  ///
+  /// - Parameters:
+  ///   - keys: nil for all keys.
+  ///   - publishes: whether the commit may become visible by a length in the live table.
+  ///   - isAlone: whether no other thread commits meanwhile, whatever its keys.
+  func inCommitTurn<T>(
+    _ keys: [[UInt8]]?, publishes: Bool, isAlone: Bool, _ body: () throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    if publishes { try leaveRemovedTable() }
+    let stripes = LiveTable.stripes(keys)
+    let begin = ContinuousClock.now
+    let done = try stripeTurns.withTurn(isAlone ? nil : stripes) { () throws(BlobStorageError) in
+      guard publishes, let live = live.table else { return try body() }
+      // A thread subtracts the time that it waited for other threads, which a stopped process may have held up.
+      let waited = (ContinuousClock.now - begin) / .seconds(1)
+      return try live.locked(stripes, withinSeconds: max(1, stripePatienceSeconds - waited), body)
+    }
+    guard publishes else { return done }
+    // If a program removed the table meanwhile, no new process sees what was published there.
+    do throws(BlobStorageError) { try leaveRemovedTable() } catch {
+      logger.warning("A change is not seen by all yet.", metadata: ["reason": "\(error.message)"])
+    }
+    return done
+  }
+
+  /// Continues without a live table that was removed together with the catalog: other processes do not see it.
+  private func leaveRemovedTable() throws(BlobStorageError) {
+    guard let table = live.table, try table.isRemoved() else { return }
+    // No commit publishes in the table while it is left.
+    try stripeTurns.withTurn(nil) { () throws(BlobStorageError) in
+      guard live.table === table else { return }
+      // Another catalog is in use by now: the next access looks for it.
+      current.withLock { $0?.stateCount = nil }
+      try settle()
+      live.table = nil
+      current.withLock { $0?.stateCount = nil }
+    }
+  }
+
   /// Whether commits are published in the live table.
   var hasTails: Bool { live.table != nil && current.withLock { $0?.state != nil } }
 
@@ -484,6 +519,12 @@ package final class Catalog: Sendable {
   /// The name of the generation in use. Numbers of packs and keys are valid only within one generation.
   package var generation: String? { current.withLock { $0?.generation } }
 
+  /// Whether the catalog in use relies on outer rows.
+  var hasOuterRows: Bool { current.withLock { $0?.database }?.outerRows != nil }
+
+  /// The root of the outer rows that the catalog in use relies on; nil if it has all rows itself.
+  package func outerRoot() throws(BlobStorageError) -> [UInt8]? { try database().outerRows?.root }
+
   /// The number of the database in use; nil once the catalog is closed.
   var databaseNumber: UInt64? { current.withLock { $0?.database.number } }
 
@@ -499,5 +540,59 @@ package final class Catalog: Sendable {
 
   func inTurn<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     try writeTurn.withLock { (_) throws(BlobStorageError) in try body() }
+  }
+
+  // MARK: Walks over whole tables, with a short snapshot for each page
+
+  /// Calls `body` with every chunk, in the order of digests, until it returns false. Each page has a snapshot of its
+  /// own.
+  package func forEachChunk(
+    _ body: (BlobDigest, ChunkRow, ReadTransaction) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    let pageCountMax = 20_000
+    var last: BlobDigest?
+    while true {
+      try CancellationFlag.check()
+      var pageCount = 0
+      var goesOn = true
+      try read { (transaction) throws(BlobStorageError) in
+        try transaction.forEachChunk(after: last) {
+          (digest, row) throws(BlobStorageError) in
+          // If it finds the catalog damaged, the rebuilt one continues with this chunk.
+          goesOn = try body(digest, row, transaction)
+          last = digest
+          pageCount += 1
+          return goesOn && pageCount < pageCountMax
+        }
+      }
+      if !goesOn || pageCount < pageCountMax { return }
+    }
+  }
+
+  /// Calls `body` with pages of the manifests, each from a snapshot of its own.
+  package func forEachManifestPage(
+    _ body: ([(digest: BlobDigest, row: ManifestRow)]) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var last: BlobDigest?
+    repeat {
+      try CancellationFlag.check()
+      let page = try read {
+        (transaction) throws(BlobStorageError) -> [(digest: BlobDigest, row: ManifestRow)] in
+        // In here, because the closure runs again if it finds the catalog damaged.
+        var page: [(digest: BlobDigest, row: ManifestRow)] = []
+        try transaction.forEachManifest(after: last) { (digest, row) in
+          page.append((digest, row))
+          return page.count < 32_768
+        }
+        return page
+      }
+      try body(page)
+      last = page.last?.digest
+    } while last != nil
+  }
+
+  /// The approximate number of keys. Long keys count several times, some removed keys count, and outer rows do not.
+  package func keyCountMax() throws(BlobStorageError) -> Int {
+    try read { (transaction) throws(BlobStorageError) in try transaction.count(.names) }
   }
 }

@@ -422,3 +422,106 @@ enum SharedDatabases {
     known.withLock { if $0[place]?.number == number { $0[place] = nil } }
   }
 }
+
+/// Outer rows, and copies with full pages.
+extension Database {
+  /// The key under which a catalog stores the root of its outer rows.
+  static let outerRowsKey = Array("index".utf8)
+
+  /// Stores the root of outer rows, runs `body` in the same transaction, and then relies on the rows.
+  package func adopt<T>(
+    _ rows: any OuterRows, _ body: (WriteTransaction) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    let result = try write { (transaction) throws(BlobStorageError) in
+      try transaction.put(.meta, Self.outerRowsKey, rows.root)
+      return try body(transaction)
+    }
+    setOuterRows(rows)
+    return result
+  }
+
+  /// A file that grew by fewer pages is not copied: each change adds a few pages that later changes reuse.
+  private static let addedPageCountMin: UInt64 = 64
+
+  /// Whether the file has grown by a twenty-fifth, or lost a twenty-fifth of its rows, since it was last copied. A file
+  /// that was never copied counts as grown from nothing. So a chunk without features and base takes at most 60 bytes.
+  func hasChangedSinceCopy() throws(BlobStorageError) -> Bool {
+    try read { (transaction) throws(BlobStorageError) in
+      let (pageCount, rowCount) = try counts(transaction)
+      let (fullPageCount, fullRowCount) = (try transaction.meta(.fullPages), try transaction.meta(.fullRows))
+      let addedPageCount = pageCount - min(pageCount, fullPageCount)
+      return addedPageCount > max(Self.addedPageCountMin, fullPageCount / 25)
+        || rowCount < fullRowCount - fullRowCount / 25
+    }
+  }
+
+  /// Stores in a copy its numbers of pages and rows.
+  func storeCounts() throws(BlobStorageError) {
+    try write { (transaction) throws(BlobStorageError) in
+      let (pageCount, rowCount) = try counts(transaction)
+      try transaction.setMeta(.fullPages, pageCount)
+      try transaction.setMeta(.fullRows, rowCount)
+    }
+  }
+
+  /// Pages of the file, and rows of all tables.
+  private func counts(
+    _ transaction: ReadTransaction
+  ) throws(BlobStorageError) -> (pages: UInt64, rows: UInt64) {
+    var information = MDB_envinfo()
+    try Self.check(mdb_env_info(handle, &information), "inspect")
+    var rowCount = 0
+    for table in Table.allCases { rowCount += try transaction.count(table) }
+    return (UInt64(information.me_last_pgno), UInt64(rowCount))
+  }
+
+  /// Writes all rows in order to the empty file in `folder`, so that they fill their pages.
+  func copy(to folder: FilePath) throws(BlobStorageError) {
+    var target: OpaquePointer?
+    try Self.check(mdb_env_create(&target), "copy")
+    defer { mdb_env_close(target) }
+    try Self.check(mdb_env_set_maxdbs(target, UInt32(Table.allCases.count)), "copy")
+    try Self.check(mdb_env_set_mapsize(target, try sizes().map), "copy")
+    try Self.check(mdb_env_open(target, folder.string, UInt32(MDB_NOSYNC | MDB_NOLOCK), 0o600), "copy")
+    try read { (transaction) throws(BlobStorageError) in
+      for table in Table.allCases {
+        try transaction.withHandle(table) { (cursor) throws(BlobStorageError) in
+          try Self.append(cursor, to: table, of: target)
+        }
+      }
+    }
+  }
+
+  /// Rows that one transaction of a copy holds in memory.
+  private static let rowCountOfCopy = 50_000
+
+  /// Appends the rows of a cursor to an empty table.
+  private static func append(
+    _ cursor: OpaquePointer, to table: Table, of target: OpaquePointer?
+  ) throws(BlobStorageError) {
+    var (key, value) = (MDB_val(), MDB_val())
+    var code = mdb_cursor_get(cursor, &key, &value, MDB_FIRST)
+    repeat {
+      var transaction: OpaquePointer?
+      try check(mdb_txn_begin(target, nil, 0, &transaction), "copy")
+      var ended = false
+      defer { if !ended { mdb_txn_abort(transaction) } }
+      var number: MDB_dbi = 0
+      try check(mdb_dbi_open(transaction, table.name, table.flags | UInt32(MDB_CREATE), &number), "copy")
+      var copy: OpaquePointer?
+      try check(mdb_cursor_open(transaction, number, &copy), "copy")
+      defer { if !ended { mdb_cursor_close(copy) } }
+      let flags = UInt32(table.packedKeyByteCount == nil ? MDB_APPEND : MDB_APPENDDUP)
+      var count = 0
+      while code != MDB_NOTFOUND, count < rowCountOfCopy {
+        try check(code, "copy")
+        try check(mdb_cursor_put(copy, &key, &value, flags), "copy")
+        count += 1
+        code = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)
+      }
+      mdb_cursor_close(copy)
+      ended = true
+      try check(mdb_txn_commit(transaction), "copy")
+    } while code != MDB_NOTFOUND
+  }
+}

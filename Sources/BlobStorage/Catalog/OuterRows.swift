@@ -43,31 +43,6 @@ package protocol RowSteps {
   mutating func advance() throws(BlobStorageError)
 }
 
-extension Database {
-  /// The key under which a catalog stores the root of its outer rows.
-  static let outerRowsKey = Array("index".utf8)
-
-  /// Stores the root of outer rows, runs `body` in the same transaction, and then relies on the rows.
-  package func adopt<T>(
-    _ rows: any OuterRows, _ body: (WriteTransaction) throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    let result = try write { (transaction) throws(BlobStorageError) in
-      try transaction.put(.meta, Self.outerRowsKey, rows.root)
-      return try body(transaction)
-    }
-    setOuterRows(rows)
-    return result
-  }
-}
-
-extension Catalog {
-  /// Whether the catalog in use relies on outer rows.
-  var hasOuterRows: Bool { current.withLock { $0?.database }?.outerRows != nil }
-
-  /// The root of the outer rows that the catalog in use relies on; nil if it has all rows itself.
-  package func outerRoot() throws(BlobStorageError) -> [UInt8]? { try database().outerRows?.root }
-}
-
 extension Table {
   /// Whether a table may have outer rows. Other tables are small, or describe only this machine.
   package var hasOuterRows: Bool {

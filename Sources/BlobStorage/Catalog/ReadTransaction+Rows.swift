@@ -488,3 +488,57 @@ extension ReadTransaction {
     return try packRow(known.pack) == nil
   }
 }
+
+/// Looks up open packs, whose tails count, and the holds on keys.
+extension ReadTransaction {
+  /// Returns a pack whose tail can count: the catalog knows it, and it is neither sealed nor condemned.
+  func openPack(
+    _ name: PackName
+  ) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {
+    guard let number = try packNumber(name), let row = try openPackRow(number) else { return nil }
+    return (number, row)
+  }
+
+  /// The same by the pack's number.
+  func openPackRow(_ number: UInt32) throws(BlobStorageError) -> PackRow? {
+    guard let row = try packRow(number), row.state == .live, !row.isSealed else { return nil }
+    return row
+  }
+
+  /// All holds on keys and states.
+  package func keyHolds() throws(BlobStorageError) -> [KeyHold] {
+    var holds: [KeyHold] = []
+    try forEachKey(prefix: InternalKey.Purpose.hold.prefix, after: nil) {
+      (key, name) throws(BlobStorageError) in
+      // A copy may bring a hold of a name that the store has already: both count.
+      for version in try versions(of: name) {
+        holds.append(try KeyHold(key: key, metadata: version.row.metadata))
+      }
+      return true
+    }
+    return holds
+  }
+
+  /// Returns the first of `holds` that protects a key or the record of a state; nil if none does.
+  package func hold(on key: [UInt8], among holds: [KeyHold]) throws(BlobStorageError) -> KeyHold? {
+    if holds.isEmpty { return nil }
+    if key.starts(with: InternalKey.Purpose.state.prefix) {
+      let number = key.dropFirst(2)
+      return holds.first { $0.state.map { Hex.text($0).utf8.elementsEqual(number) } ?? false }
+    }
+    let replaced = InternalKey.Purpose.replaced.prefix
+    let key = key.starts(with: replaced) ? Array(key.dropFirst(replaced.count)) : key
+    guard let oldest = try oldestVersion(ofKey: key) else { return nil }
+    return holds.first { $0.covers(key, oldest: oldest) }
+  }
+
+  /// The oldest version of a key, including versions that an import has replaced; nil if it has none.
+  private func oldestVersion(ofKey key: [UInt8]) throws(BlobStorageError) -> Stamp? {
+    var oldest: Stamp?
+    for key in [InternalKey.Purpose.replaced.key(key), key] {
+      guard let name = try nameRow(key), let last = try versions(of: name).last else { continue }
+      if oldest.map({ last.stamp < $0 }) ?? true { oldest = last.stamp }
+    }
+    return oldest
+  }
+}

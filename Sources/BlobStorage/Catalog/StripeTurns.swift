@@ -2,49 +2,6 @@ import Dispatch
 import Logging
 import Synchronization
 
-/// Takes the stripes of a commit's keys: first among the threads of the open store, then among processes.
-extension Catalog {
-  /// Runs `body` while no other thread and no other process commits to the keys.
-  ///
-  /// - Parameters:
-  ///   - keys: nil for all keys.
-  ///   - publishes: whether the commit may become visible by a length in the live table.
-  ///   - isAlone: whether no other thread commits meanwhile, whatever its keys.
-  func inCommitTurn<T>(
-    _ keys: [[UInt8]]?, publishes: Bool, isAlone: Bool, _ body: () throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    if publishes { try leaveRemovedTable() }
-    let stripes = LiveTable.stripes(keys)
-    let begin = ContinuousClock.now
-    let done = try stripeTurns.withTurn(isAlone ? nil : stripes) { () throws(BlobStorageError) in
-      guard publishes, let live = live.table else { return try body() }
-      // A thread subtracts the time that it waited for other threads, which a stopped process may have held up.
-      let waited = (ContinuousClock.now - begin) / .seconds(1)
-      return try live.locked(stripes, withinSeconds: max(1, stripePatienceSeconds - waited), body)
-    }
-    guard publishes else { return done }
-    // If a program removed the table meanwhile, no new process sees what was published there.
-    do throws(BlobStorageError) { try leaveRemovedTable() } catch {
-      logger.warning("A change is not seen by all yet.", metadata: ["reason": "\(error.message)"])
-    }
-    return done
-  }
-
-  /// Continues without a live table that was removed together with the catalog: other processes do not see it.
-  private func leaveRemovedTable() throws(BlobStorageError) {
-    guard let table = live.table, try table.isRemoved() else { return }
-    // No commit publishes in the table while it is left.
-    try stripeTurns.withTurn(nil) { () throws(BlobStorageError) in
-      guard live.table === table else { return }
-      // Another catalog is in use by now: the next access looks for it.
-      current.withLock { $0?.stateCount = nil }
-      try settle()
-      live.table = nil
-      current.withLock { $0?.stateCount = nil }
-    }
-  }
-}
-
 /// Orders the commits of one open store. Its threads share the locks of the live table, so they take turns here first.
 ///
 /// A commit waits for the earlier ones whose stripes overlap with its own, and for no others. So commits to one key run
@@ -69,20 +26,20 @@ package final class StripeTurns: Sendable {
 
 /// The commits of one open store in the order in which they came, running and waiting.
 package struct StripeQueue: Sendable {
-  private struct Commit: Sendable {
+  private struct Ticket: Sendable {
     var number: UInt64
     /// Nil excludes all other commits, even those without keys.
     var stripes: [Range<Int64>]?
     /// Nil while the commit runs.
     var turn: DispatchSemaphore?
 
-    func overlaps(_ other: Commit) -> Bool {
+    func overlaps(_ other: Ticket) -> Bool {
       guard let stripes, let others = other.stripes else { return true }
       return stripes.contains { stripe in others.contains { $0.overlaps(stripe) } }
     }
   }
 
-  private var commits: [Commit] = []
+  private var commits: [Ticket] = []
   private var count: UInt64 = 0
 
   package init() {}
@@ -92,7 +49,7 @@ package struct StripeQueue: Sendable {
   /// - Returns: its number, and the semaphore to wait for; nil if the commit runs at once.
   package mutating func enter(_ stripes: [Range<Int64>]?) -> (number: UInt64, turn: DispatchSemaphore?) {
     count += 1
-    var commit = Commit(number: count, stripes: stripes)
+    var commit = Ticket(number: count, stripes: stripes)
     if commits.contains(where: commit.overlaps) { commit.turn = DispatchSemaphore(value: 0) }
     commits.append(commit)
     return (count, commit.turn)

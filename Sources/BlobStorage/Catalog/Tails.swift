@@ -447,19 +447,3 @@ package final class Tails: Sendable {
     return isWhole
   }
 }
-
-extension ReadTransaction {
-  /// Returns a pack whose tail can count: the catalog knows it, and it is neither sealed nor condemned.
-  func openPack(
-    _ name: PackName
-  ) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {
-    guard let number = try packNumber(name), let row = try openPackRow(number) else { return nil }
-    return (number, row)
-  }
-
-  /// The same by the pack's number.
-  fileprivate func openPackRow(_ number: UInt32) throws(BlobStorageError) -> PackRow? {
-    guard let row = try packRow(number), row.state == .live, !row.isSealed else { return nil }
-    return row
-  }
-}

@@ -197,7 +197,7 @@ extension Engine {
   }
 
   /// The version of that ID, or the current one.
-  private static func found(
+  static func found(
     _ id: BlobVersion.ID?, of key: [UInt8], _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> StampedVersion? {
     guard let name = try transaction.nameRow(key) else { return nil }
@@ -351,7 +351,7 @@ extension Engine {
     let kept = count.map { $0 == Int.max ? $0 : $0 + 1 } ?? 0
     // A caller that drops wants to free space, so dropping must not need space.
     let (result, watermark) = try folder.withReserve { () throws(BlobStorageError) in
-      try writer.keepingNewest(kept, of: keys) { (needsSync) throws(BlobStorageError) in
+      try KeptVersions(writer).keepingNewest(kept, of: keys) { (needsSync) throws(BlobStorageError) in
         try writer.commit(on: keys) { (commit) throws(BlobStorageError) -> RetentionResult in
           var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
           for key in keys {
@@ -373,143 +373,6 @@ extension Engine {
     try makeDropDurable(durability, watermark, hasDropped: result.droppedVersionCount > 0)
     return result
   }
-}
-
-/// Changes to versions that store no bytes: new versions refer to existing blobs.
-///
-/// While a version exists, everything that it needs exists. The commit that reads the version publishes the new one
-/// before any other commit can drop the old one. A version of another key needs more, because gc may already have
-/// passed that key: see ``FoundBlobs``.
-extension Engine {
-  /// Makes a version of `source` the current one of `target`, with its metadata; nil if it does not exist.
-  ///
-  /// - Parameter id: nil for the current version.
-  package func putVersion(
-    _ id: BlobVersion.ID?, of source: String, as target: String, _ options: PutOptions
-  ) throws(BlobStorageError) -> PutResult? {
-    try putVersion(id, of: try Self.keyBytes(source), as: try Self.keyBytes(target), options)
-  }
-
-  /// The same for keys in bytes, such as internal ones.
-  package func putVersion(
-    _ id: BlobVersion.ID?, of from: [UInt8], as to: [UInt8], _ options: PutOptions
-  ) throws(BlobStorageError) -> PutResult? {
-    try checkOpen()
-    try check(options.condition, on: to)
-    if !sharing.collectsBesideCommits, let row = try row(id, of: from),
-      try writer.lacksPack(of: [row], blobs)
-    {
-      return try putAgain(id, of: from, as: to, options)
-    }
-    return try commitVersions(on: [from, to], options.durability) {
-      (commit, found) throws(BlobStorageError) -> PutResult? in
-      guard let row = try Self.found(id, of: from, commit.transaction)?.row,
-        try found.mayReferTo([row], commit)
-      else { return nil }
-      var ref = RefOptions(options)
-      ref.metadata = row.metadata
-      let (version, byteCount) = try commit.appendRef(to, row.digest, row.byteCount, ref)
-      return PutResult(version: version, newByteCount: 0, storedByteCount: Int64(byteCount))
-    } orInBucket: { [self] () throws(BlobStorageError) -> PutResult? in
-      try putAgain(id, of: from, as: to, options)
-    }
-  }
-
-  private func row(_ id: BlobVersion.ID?, of key: [UInt8]) throws(BlobStorageError) -> VersionRow? {
-    try catalog.read { (transaction) throws(BlobStorageError) in
-      try Self.found(id, of: key, transaction)?.row
-    }
-  }
-
-  /// Puts the content and the metadata of a version like any others: what lies in condemned or cut packs is stored
-  /// again.
-  private func putAgain(
-    _ id: BlobVersion.ID?, of from: [UInt8], as to: [UInt8], _ options: PutOptions
-  ) throws(BlobStorageError) -> PutResult? {
-    guard let row = try row(id, of: from) else { return nil }
-    guard let blob = try openBlob(row.digest) else { throw Self.missing(row.digest) }
-    defer { blob.close() }
-    let metadata = StoredMetadata(row.metadata)
-    var options = options
-    (options.mediaType, options.metadata, options.codec) = (metadata.mediaType, metadata.own, nil)
-    return try Self.puttingBlob { () throws(BlobStorageError) in
-      try store(to, Self.content(of: blob), options)
-    }
-  }
-
-  /// Puts a blob that is there under a key; nil if it is not there.
-  ///
-  /// If no version needs the blob, gc may be about to remove it. So its bytes are put like any others, which
-  /// deduplicates them. A lease protects the blob meanwhile.
-  package func link(
-    _ key: String, to digest: BlobDigest, _ options: PutOptions
-  ) throws(BlobStorageError) -> PutResult? {
-    try check(options.condition, on: try Self.keyBytes(key))
-    guard let blob = try openBlob(digest) else { return nil }
-    defer { blob.close() }
-    return try Self.puttingBlob { () throws(BlobStorageError) in
-      try put(key, Self.content(of: blob), options)
-    }
-  }
-
-  /// Moves all versions of a key to a key that does not exist; false if `source` does not exist.
-  package func rename(
-    _ source: String, to target: String, _ durability: Durability
-  ) throws(BlobStorageError) -> Bool {
-    let (from, to) = (try Self.keyBytes(source), try Self.keyBytes(target))
-    guard from != to else {
-      throw BlobStorageError(.invalidArgument, "The key “\(source)” has that name already.", key: source)
-    }
-    try checkOpen()
-    try check(.absent, on: to)
-    return try rename(from, to: to, durability)
-  }
-
-  /// The same for internal keys. Also works in a bucket, whose commit sees only what this machine knows of the target.
-  package func rename(
-    _ from: [UInt8], to: [UInt8], _ durability: Durability
-  ) throws(BlobStorageError) -> Bool {
-    try checkOpen()
-    return try commitVersions(on: [from, to], durability) {
-      (commit, found) throws(BlobStorageError) in
-      guard let name = try commit.transaction.nameRow(from), name.versionCount > 0 else { return nil }
-      try commit.checkHold(on: from)
-      let versions = try commit.transaction.versions(of: name)
-      guard try found.mayReferTo(versions.map(\.row), commit) else { return nil }
-      // Made here, because the commit can be tried more than once.
-      var ref = RefOptions(PutOptions(replacement: .archiveCurrent, condition: .absent))
-      for version in versions.reversed() {
-        ref.metadata = version.row.metadata
-        _ = try commit.appendRef(
-          to, version.row.digest, version.row.byteCount, ref, created: version.row.created)
-        // The next version follows this one.
-        ref.condition = .always
-      }
-      _ = try commit.dropVersions(of: from, keeping: 0)
-      return true
-    } ?? false
-  }
-
-  /// Drops one version of a key; false if it does not exist.
-  package func delete(
-    version id: BlobVersion.ID, of key: String, _ durability: Durability
-  ) throws(BlobStorageError) -> Bool {
-    try checkOpen()
-    let key = try Self.keyBytes(key)
-    // A caller that drops wants to free space, so dropping must not need space.
-    let done = try folder.withReserve { () throws(BlobStorageError) in
-      try committedVersions(on: [key], durability) { (commit, _) throws(BlobStorageError) -> Bool? in
-        guard let name = try commit.transaction.nameRow(key),
-          try commit.transaction.versionRow(of: name, id.stamp) != nil
-        else { return nil }
-        try commit.checkHold(on: key)
-        try commit.drop([id.stamp], of: key)
-        return true
-      }
-    }
-    try makeDropDurable(durability, done?.watermark, hasDropped: done != nil)
-    return done != nil
-  }
 
   /// Makes a drop durable, and what it has found gone. Apart from its commit: if that ran once more, it would find
   /// nothing to drop.
@@ -524,66 +387,176 @@ extension Engine {
     }
   }
 
-  /// Commits what `body` appends, and makes it durable if that is asked for.
-  private func commitVersions<T>(
-    on keys: [[UInt8]], _ durability: Durability,
-    _ body: (inout WriterSession.Commit, inout FoundBlobs) throws(BlobStorageError) -> T?,
-    orInBucket putAgain: (() throws(BlobStorageError) -> T?)? = nil
-  ) throws(BlobStorageError) -> T? {
-    guard let done = try committedVersions(on: keys, durability, body, orInBucket: putAgain) else {
-      return nil
+  // MARK: Puts
+
+  package func put(
+    _ key: String, _ content: BlobContent, _ options: PutOptions, _ progress: ProgressHandler? = nil
+  ) throws(BlobStorageError) -> PutResult {
+    try measured { () throws(BlobStorageError) in
+      try putUnmeasured(key, content, options, progress)
+    } _: {
+      .put([$0], $1)
     }
-    try makeDurable(durability, done.watermark)
+  }
+
+  private func putUnmeasured(
+    _ key: String, _ content: BlobContent, _ options: PutOptions, _ progress: ProgressHandler?
+  ) throws(BlobStorageError) -> PutResult {
+    try checkOpen()
+    let keyBytes = try Self.keyBytes(key)
+    try MemoryPut.check(options)
+    try check(options.condition, on: keyBytes)
+    return try store(keyBytes, content, options, progress)
+  }
+
+  /// Puts content under any key: short content from memory, other content as a stream.
+  func store(
+    _ key: [UInt8], _ content: BlobContent, _ options: PutOptions, _ progress: ProgressHandler? = nil
+  ) throws(BlobStorageError) -> PutResult {
+    let done: (result: PutResult, watermark: WriterSession.Watermark?)
+    if case .data(let data) = content, data.count <= MemoryPut.byteCountMax {
+      done = try memoryPut.commit(key, data, options)
+    } else {
+      var put = try streamPut(options)
+      if let progress {
+        let total = content.knownByteCount()
+        put.progress = { done in
+          progress(
+            WorkProgress(
+              phase: "storing", doneByteCount: done, totalByteCount: total > 0 ? max(done, total) : 0))
+        }
+        // A stream may take long to deliver its first byte.
+        put.progress(0)
+      }
+      done = try put.run(key, content)
+    }
+    try makeDurable(options.durability, done.watermark)
     return done.result
   }
 
-  /// Commits what `body` appends. While `body` returns nil because it may not refer to something yet, does the missing
-  /// work and calls it again.
-  ///
-  /// - Parameter putAgain: does it another way in a bucket, where the commit may not refer to something for long. Packs
-  ///   stay condemned for long there, and what another program has cut stays so.
-  private func committedVersions<T>(
-    on keys: [[UInt8]], _ durability: Durability,
-    _ body: (inout WriterSession.Commit, inout FoundBlobs) throws(BlobStorageError) -> T?,
-    orInBucket putAgain: (() throws(BlobStorageError) -> T?)? = nil
-  ) throws(BlobStorageError) -> (result: T, watermark: WriterSession.Watermark?)? {
-    let isShared = !sharing.collectsBesideCommits
-    var found = FoundBlobs(checksCondemned: isShared || keys.first != keys.last)
-    for _ in 0..<8 {
-      found.begin()
-      let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in
-        commit.isPromised = durability == .durable
-        return try body(&commit, &found)
-      }
-      if found.isComplete { return result.map { ($0, watermark) } }
-      var refusal = found.refusal
-      if refusal == nil, let lost = try writer.publisher.secure(found.unsynced, of: writer) {
-        refusal = BlobStorageError(
-          .io, "Pack \(lost), which the version is in, cannot be made durable: run verify.", pack: "\(lost)")
-      }
-      if let refusal {
-        // A collection that was killed has left packs condemned.
-        if found.refusal != nil, try sharing.finishLastCollection(self) { continue }
-        guard let putAgain, isShared else { throw refusal }
-        // It has made its result durable.
-        return try putAgain().map { ($0, nil) }
-      }
-      for digest in found.unknown {
-        guard let layout = try blobs.layout(digest) else { throw Self.missing(digest) }
-        found.add(digest, try chunks(of: layout), hasManifest: layout.chunkCount > 1)
-      }
+  package func put(_ items: [PutItem], _ options: PutOptions) throws(BlobStorageError) -> [PutResult] {
+    try measured { () throws(BlobStorageError) in
+      try putUnmeasured(items, options)
+    } _: {
+      .put($0, $1)
     }
-    throw BlobStorageError(.busy, "Other processes change the key again and again: try again.")
   }
 
-  /// The chunks of a blob, including its lists: each once, because a hostile manifest can name a chunk more often than
-  /// memory can hold. The empty blob is a chunk, too.
-  private func chunks(of layout: BlobLayout) throws(BlobStorageError) -> Set<BlobDigest> {
-    var digests: Set<BlobDigest> = []
-    try LiveWalk(blobs).forEachPart(of: layout) { part in
-      digests.insert(part.digest)
-      return true
+  private func putUnmeasured(
+    _ items: [PutItem], _ options: PutOptions
+  ) throws(BlobStorageError) -> [PutResult] {
+    try checkOpen()
+    var prepared: [MemoryPut.Item] = []
+    prepared.reserveCapacity(items.count)
+    var seen: Set<[UInt8]> = []
+    for item in items {
+      let key = try Self.keyBytes(item.key)
+      try check(options.condition, on: key)
+      guard options.condition == .always || seen.insert(key).inserted else {
+        throw BlobStorageError(
+          .invalidArgument,
+          "Two items are for the key “\(item.key)”: under a condition each key is put once.",
+          key: item.key)
+      }
+      prepared.append(try memoryPut.prepare(key, item, options))
     }
-    return digests
+    let joined = environment.joinsItems ? try memoryPut.joined(prepared, by: options.codec) : []
+    let (results, watermark) = try memoryPut.commit(
+      prepared, joined: joined, by: options.codec, promising: options.durability)
+    try makeDurable(options.durability, watermark)
+    return results
+  }
+
+  /// Creates a put of content of any length.
+  package func streamPut(_ options: PutOptions) throws(BlobStorageError) -> StreamPut {
+    try StreamPut(
+      memoryPut, options,
+      StreamPut.Batching(
+        headByteCount: environment.streamHeadByteCount, batchByteCount: environment.streamBatchByteCount))
+  }
+
+  /// Throws the error that the commit would throw if the condition does not hold, before any content is read or stored.
+  ///
+  /// - Throws: `conditionFailed`; `invalidArgument` for a condition in a store in a bucket.
+  package func check(_ condition: ChangeCondition, on key: [UInt8]) throws(BlobStorageError) {
+    if condition == .always { return }
+    try sharing.requireOwnPacks(
+      "A store in a bucket does not support conditions: another machine may change the key at the same time."
+    )
+    try catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.check(condition, on: key)
+    }
+  }
+
+  /// Makes several changes in one commit: all of them or none.
+  package func change(
+    _ changes: [BlobChange], _ durability: Durability
+  ) throws(BlobStorageError) -> [PutResult?] {
+    try checkOpen()
+    var items: [MemoryPut.Item] = []
+    var deleted: [(key: [UInt8], condition: ChangeCondition)] = []
+    var seen: Set<[UInt8]> = []
+    for change in changes {
+      let key = try Self.keyBytes(change.key)
+      guard seen.insert(key).inserted else {
+        throw BlobStorageError(
+          .invalidArgument,
+          "Two changes are for the key “\(change.key)”: a commit changes each key once.",
+          key: change.key)
+      }
+      try check(change.condition, on: key)
+      switch change {
+      case .put(let item, let replacement, let condition):
+        let options = PutOptions(durability: durability, replacement: replacement, condition: condition)
+        items.append(try memoryPut.prepare(key, item, options))
+      case .delete(_, let condition): deleted.append((key, condition))
+      }
+    }
+    func commitOnce() throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
+      try memoryPut.commit(items, promising: durability, on: deleted.map(\.key)) {
+        (commit) throws(BlobStorageError) in
+        for (key, condition) in deleted {
+          try commit.transaction.check(condition, on: key)
+          try commit.checkHold(on: key)
+          _ = try commit.dropVersions(of: key, keeping: 0)
+        }
+      }
+    }
+    // A caller that only drops wants to free space, so dropping must not need space.
+    let (stored, watermark) =
+      try items.isEmpty
+      ? folder.withReserve { () throws(BlobStorageError) in try commitOnce() } : commitOnce()
+    if items.isEmpty, !deleted.isEmpty {
+      try makeDropDurable(durability, watermark, hasDropped: watermark != nil)
+    } else {
+      try makeDurable(durability, watermark)
+      if !deleted.isEmpty { try makeFoundDurable(durability, hasDropped: watermark != nil) }
+    }
+    var results = stored.makeIterator()
+    return changes.map { change in
+      if case .put = change { results.next() } else { nil }
+    }
+  }
+
+  package func makeDurable(
+    _ durability: Durability, _ watermark: WriterSession.Watermark?
+  ) throws(BlobStorageError) {
+    guard durability == .durable, let watermark else { return }
+    try measured { () throws(BlobStorageError) in
+      try writer.synchronize(watermark)
+    } _: {
+      .synchronized(duration: $1)
+    }
+  }
+
+  /// Makes durable what a drop has found gone already. Another change may have dropped or replaced it, and a power cut
+  /// must not bring it back.
+  ///
+  /// - Parameter hasDropped: whether this process has made all durable that it has committed up to the drop. Then only
+  ///   the packs of others remain, and in a bucket nothing.
+  package func makeFoundDurable(_ durability: Durability, hasDropped: Bool) throws(BlobStorageError) {
+    guard durability == .durable else { return }
+    if hasDropped { return try writer.synchronizeOpenPacks(exceptFailed: [], isOfOthers: true) }
+    try sharing.synchronizeFound(writer, exceptFailed: [])
   }
 }

@@ -488,3 +488,33 @@ extension Engine {
     }
   }
 }
+
+/// What maintenance needs.
+extension Engine {
+  /// The losses that are not accepted yet. In a shared store these are the losses that its last extension found.
+  package func losses() throws(BlobStorageError) -> StoreLosses { StoreLosses(try sharing.losses()) }
+
+  /// Whether small chunks are joined when they are copied. Not in a cache: its values are read and evicted one by one.
+  func joinsWhatItCopies() throws(BlobStorageError) -> Bool {
+    guard codec.kind == .zstd else { return false }
+    return try cacheSettings() == nil
+  }
+
+  /// Recovers the packs of dead writers.
+  package func recoverDeadWriters() throws(BlobStorageError) { try catalog.recoverDead() }
+
+  /// Restores the reserve if there is room for it.
+  package func keepReserve() {
+    do throws(BlobStorageError) { try folder.keepReserve() } catch {
+      logger.warning("There is no room for the reserve.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+
+  /// Restores the file `store` of a folder. Returns false if nothing was wrong with it.
+  package static func restoreHeader(
+    at path: String, environment: Environment = Environment()
+  ) throws(BlobStorageError) -> Bool {
+    try folder(at: path, environment.files)
+      .restoreHeader(defaults: try newHeader(StoreOptions(), environment))
+  }
+}

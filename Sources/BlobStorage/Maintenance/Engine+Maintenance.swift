@@ -1,6 +1,3 @@
-import Logging
-import SystemPackage
-
 /// Maintenance operations of an engine, without a `BlobStore`.
 extension Engine {
   /// Plans and runs one collection of garbage. In a cache it copies no more at once than the cache's limits allow.
@@ -29,22 +26,6 @@ extension Engine {
     return report
   }
 
-  /// Whether small chunks are joined when they are copied. Not in a cache: its values are read and evicted one by one.
-  func joinsWhatItCopies() throws(BlobStorageError) -> Bool {
-    guard codec.kind == .zstd else { return false }
-    return try cacheSettings() == nil
-  }
-
-  /// Recovers the packs of dead writers.
-  package func recoverDeadWriters() throws(BlobStorageError) { try catalog.recoverDead() }
-
-  /// Restores the reserve if there is room for it.
-  package func keepReserve() {
-    do throws(BlobStorageError) { try folder.keepReserve() } catch {
-      logger.warning("There is no room for the reserve.", metadata: ["reason": "\(error.message)"])
-    }
-  }
-
   /// Reads the store back.
   package func verify(
     _ depth: VerificationDepth = .chunks
@@ -57,14 +38,6 @@ extension Engine {
     waitSeconds: Double = 60, acceptsLosses: Bool = false
   ) throws(BlobStorageError) -> RepairReport {
     try Repairer(self, nil, waitSeconds: waitSeconds).run(acceptsLosses: acceptsLosses)
-  }
-
-  /// Restores the file `store` of a folder. Returns false if nothing was wrong with it.
-  package static func restoreHeader(
-    at path: String, environment: Environment = Environment()
-  ) throws(BlobStorageError) -> Bool {
-    try folder(at: path, environment.files)
-      .restoreHeader(defaults: try newHeader(StoreOptions(), environment))
   }
 }
 

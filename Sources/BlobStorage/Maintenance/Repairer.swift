@@ -130,7 +130,7 @@ struct Repairer {
       baseless.contains(digest) || lost.contains(digest)
     }
     let harmed = lost.union(findings.lazy.compactMap(\.digest))
-    for hold in try engine.holds() {
+    for hold in try BlobHolds(engine).all() {
       let needs = try DamageSearch(engine).needs(of: hold.digest) { harmed.contains($0) }
       // If only the blob itself is missing, a process may have died before it stored the blob.
       let isUnreadable = needs.contains {

@@ -263,7 +263,9 @@ extension BlobStore {
   public func delete(
     version id: BlobVersion.ID, of key: String, durability: Durability = .durable
   ) async throws(BlobStorageError) -> Bool {
-    try await run { (engine) throws(BlobStorageError) in try engine.delete(version: id, of: key, durability) }
+    try await run { (engine) throws(BlobStorageError) in
+      try VersionChanges(engine).delete(version: id, of: key, durability)
+    }
   }
 
   // MARK: Versions of other keys
@@ -279,7 +281,9 @@ extension BlobStore {
   public func link(
     _ key: String, to digest: BlobDigest, options: PutOptions = PutOptions()
   ) async throws(BlobStorageError) -> PutResult? {
-    try await run { (engine) throws(BlobStorageError) in try engine.link(key, to: digest, options) }
+    try await run { (engine) throws(BlobStorageError) in
+      try VersionChanges(engine).link(key, to: digest, options)
+    }
   }
 
   /// Makes an earlier version of a key its current one, as a new version with the same bytes and metadata. The version
@@ -296,7 +300,7 @@ extension BlobStore {
   ) async throws(BlobStorageError) -> PutResult? {
     let options = PutOptions(durability: durability, replacement: replacement)
     return try await run { (engine) throws(BlobStorageError) in
-      try engine.putVersion(id, of: key, as: key, options)
+      try VersionChanges(engine).put(id, of: key, as: key, options)
     }
   }
 
@@ -314,7 +318,7 @@ extension BlobStore {
     _ key: String, version: BlobVersion.ID? = nil, as target: String, options: PutOptions = PutOptions()
   ) async throws(BlobStorageError) -> PutResult? {
     try await run { (engine) throws(BlobStorageError) in
-      try engine.putVersion(version, of: key, as: target, options)
+      try VersionChanges(engine).put(version, of: key, as: target, options)
     }
   }
 
@@ -328,7 +332,9 @@ extension BlobStore {
   public func rename(
     _ key: String, to target: String, durability: Durability = .durable
   ) async throws(BlobStorageError) -> Bool {
-    try await run { (engine) throws(BlobStorageError) in try engine.rename(key, to: target, durability) }
+    try await run { (engine) throws(BlobStorageError) in
+      try VersionChanges(engine).rename(key, to: target, durability)
+    }
   }
 
   // MARK: Retention
@@ -542,57 +548,5 @@ private final class Handover: Sendable {
       return state.giver.take()
     }
     giver?.resume(returning: false)
-  }
-}
-
-extension BlobStore {
-  /// Stores bytes without a key. gc keeps them until the hold is released; ``link(_:to:options:)`` gives them a key.
-  ///
-  /// - Parameters:
-  ///   - content: the bytes, a file, an open descriptor or a closure.
-  ///   - name: the name of the hold: 1 to 255 bytes of UTF-8.
-  ///   - options: the codec. Holds are durable, and metadata belong to versions.
-  ///   - progress: receives the bytes of long content that were read, and the total if it is known.
-  /// - Throws: `conditionFailed` if the name holds another blob, or was released meanwhile; `invalidArgument` for an
-  ///   invalid name, and for a store in a bucket; `limitExceeded` if the file `holds` is full; what
-  ///   ``put(_:forKey:options:progress:)`` throws. Then the call has added no hold. A name that held the same blob
-  ///   before still holds it.
-  /// - Durability: durable.
-  /// - Complexity: as of a durable put, and two more syncs for the hold.
-  public func put(
-    _ content: BlobContent, holding name: String, options: PutOptions = PutOptions(),
-    progress: ProgressHandler? = nil
-  ) async throws(BlobStorageError) -> BlobHold {
-    try await run { (engine) throws(BlobStorageError) in
-      try engine.put(content, holding: name, options, progress)
-    }
-  }
-
-  /// Keeps a blob from gc until the hold is released, whatever happens to its keys.
-  ///
-  /// - Returns: nil if the store has no blob with that digest.
-  /// - Throws: what a put without a key throws, and `corrupted` for a blob that is damaged.
-  /// - Durability: durable.
-  /// - Complexity: reads and verifies the blob, and takes the syncs of a put without a key.
-  @discardableResult
-  public func hold(_ digest: BlobDigest, as name: String) async throws(BlobStorageError) -> BlobHold? {
-    try await run { (engine) throws(BlobStorageError) in try engine.hold(digest, as: name) }
-  }
-
-  /// Ends a hold. Returns false if there is none of that name. gc then removes the blob unless a version or another
-  /// hold needs it. On a full disk it may use the store's reserve.
-  ///
-  /// - Throws: `corrupted` if the file `holds` cannot be read.
-  /// - Durability: durable.
-  @discardableResult
-  public func release(_ name: String) async throws(BlobStorageError) -> Bool {
-    try await run { (engine) throws(BlobStorageError) in try engine.release(name) }
-  }
-
-  /// All holds, by name.
-  ///
-  /// - Throws: `corrupted` if the file `holds` cannot be read. gc removes nothing then.
-  public func holds() async throws(BlobStorageError) -> [BlobHold] {
-    try await run { (engine) throws(BlobStorageError) in try engine.holds() }
   }
 }

@@ -306,3 +306,56 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.extend().newPackCount }
   }
 }
+
+/// Holds on blobs, which need no key.
+extension BlobStore {
+  /// Stores bytes without a key. gc keeps them until the hold is released; ``link(_:to:options:)`` gives them a key.
+  ///
+  /// - Parameters:
+  ///   - content: the bytes, a file, an open descriptor or a closure.
+  ///   - name: the name of the hold: 1 to 255 bytes of UTF-8.
+  ///   - options: the codec. Holds are durable, and metadata belong to versions.
+  ///   - progress: receives the bytes of long content that were read, and the total if it is known.
+  /// - Throws: `conditionFailed` if the name holds another blob, or was released meanwhile; `invalidArgument` for an
+  ///   invalid name, and for a store in a bucket; `limitExceeded` if the file `holds` is full; what
+  ///   ``put(_:forKey:options:progress:)`` throws. Then the call has added no hold. A name that held the same blob
+  ///   before still holds it.
+  /// - Durability: durable.
+  /// - Complexity: as of a durable put, and two more syncs for the hold.
+  public func put(
+    _ content: BlobContent, holding name: String, options: PutOptions = PutOptions(),
+    progress: ProgressHandler? = nil
+  ) async throws(BlobStorageError) -> BlobHold {
+    try await run { (engine) throws(BlobStorageError) in
+      try BlobHolds(engine).put(content, as: name, options, progress)
+    }
+  }
+
+  /// Keeps a blob from gc until the hold is released, whatever happens to its keys.
+  ///
+  /// - Returns: nil if the store has no blob with that digest.
+  /// - Throws: what a put without a key throws, and `corrupted` for a blob that is damaged.
+  /// - Durability: durable.
+  /// - Complexity: reads and verifies the blob, and takes the syncs of a put without a key.
+  @discardableResult
+  public func hold(_ digest: BlobDigest, as name: String) async throws(BlobStorageError) -> BlobHold? {
+    try await run { (engine) throws(BlobStorageError) in try BlobHolds(engine).hold(digest, as: name) }
+  }
+
+  /// Ends a hold. Returns false if there is none of that name. gc then removes the blob unless a version or another
+  /// hold needs it. On a full disk it may use the store's reserve.
+  ///
+  /// - Throws: `corrupted` if the file `holds` cannot be read.
+  /// - Durability: durable.
+  @discardableResult
+  public func release(_ name: String) async throws(BlobStorageError) -> Bool {
+    try await run { (engine) throws(BlobStorageError) in try BlobHolds(engine).release(name) }
+  }
+
+  /// All holds, by name.
+  ///
+  /// - Throws: `corrupted` if the file `holds` cannot be read. gc removes nothing then.
+  public func holds() async throws(BlobStorageError) -> [BlobHold] {
+    try await run { (engine) throws(BlobStorageError) in try BlobHolds(engine).all() }
+  }
+}

@@ -2,7 +2,7 @@
 /// encodes them.
 ///
 /// Holds no lock; several threads may use it. A chunk that it found may be gone before a record refers to it. So the
-/// commit looks content in memory up again (``WriterSession/Commit/append(_:_:by:joined:)``), and leases protect the
+/// commit looks content in memory up again (``Commit/append(_:_:by:joined:)``), and leases protect the
 /// chunks of streams.
 package final class ChunkPlanner: Sendable {
   /// How found chunks are protected so that records may refer to them.

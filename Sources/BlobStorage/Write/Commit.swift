@@ -1,282 +1,175 @@
-extension WriterSession {
-  /// One commit in progress: its view of the catalog, and its access to the pack.
+/// One commit in progress: its view of the catalog, and its access to the pack.
+///
+/// It collects refs and drops and appends them at the end, as one commit record or several that count only together.
+/// So a crash leaves all of them or none.
+///
+/// It has the open packs while the append lock is held. It cannot be copied and ends with the lock.
+package struct Commit: ~Copyable {
+  package let transaction: ReadTransaction
+  let session: WriterSession
+  /// The number of this attempt in ``PendingRecords``.
+  private let attempt: UInt64
+  var packs = OpenPacks()
+  /// Whether the caller's operation syncs before it returns.
+  var isPromised = false
+  private var deferred: [CommitRecord.Entry] = []
+  /// The last version that this commit has given to each key.
+  private var lastVersions: [[UInt8]: Stamp] = [:]
+  private var byteCount = 0
+  private var listedByteCount = 0
+  /// Holds on keys; nil until they are needed.
+  private var holds: [KeyHold]?
+  /// Whether packs are condemned; nil until that is needed.
+  private var isCollecting: Bool?
+
+  init(transaction: ReadTransaction, session: WriterSession, attempt: UInt64) {
+    self.transaction = transaction
+    self.session = session
+    self.attempt = attempt
+  }
+
+  /// Returns the next stamp of the clock. It is later than every stamp of the store that is not far ahead of the
+  /// present, and later than `other` in any case.
+  package mutating func stamp(after other: Stamp = .none) throws(BlobStorageError) -> Stamp {
+    let last =
+      session.weaknesses.contains(.clockFollowsWall) ? 0 : max(try transaction.clock(), packs.lastTime)
+    var time = Stamp.timeAfter(last, wallClock: session.clock.now())
+    // The clock may have reached stamps that were issued ahead of it.
+    for given in packs.timesAhead where given.contains(time) { time = given.upperBound + 1 }
+    guard time < Stamp.timeMax else {
+      throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
+    }
+    if other.time >= time, !session.weaknesses.contains(.clockFollowsWall) {
+      return try stamp(farAfter: other)
+    }
+    packs.lastTime = time
+    return Stamp(time: time, writer: session.writerID)
+  }
+
+  /// Returns a stamp later than `other`, which the clock does not follow. Leaves the clock as it is.
+  private mutating func stamp(farAfter other: Stamp) throws(BlobStorageError) -> Stamp {
+    let last = packs.timesAhead.last
+    let time = max(other.time, last?.upperBound ?? 0) + 1
+    guard time < Stamp.timeMax else {
+      throw BlobStorageError(
+        .limitExceeded,
+        "A version of the key is stamped at the end of the clock, so that no version can follow it: delete or "
+          + "replace it first.")
+    }
+    if let last, last.upperBound + 1 == time {
+      packs.timesAhead[packs.timesAhead.count - 1] = last.lowerBound...time
+    } else {
+      packs.timesAhead.append(time...time)
+    }
+    return Stamp(time: time, writer: session.writerID)
+  }
+
+  /// Milliseconds since 1970 by the wall clock.
+  package var wallTime: UInt64 { session.clock.now() }
+
+  /// Drops versions of a key, in as many records as necessary.
+  package mutating func drop(_ versions: [Stamp], of key: [UInt8]) throws(BlobStorageError) {
+    for part in versions.parts(of: BlobLimits.dropVersionCountMax) {
+      try append(.drop(DropRecord(key: key, stamp: try stamp(), versions: Array(part))))
+    }
+  }
+
+  /// Appends a record as part of the commit.
   ///
-  /// It collects refs and drops and appends them at the end, as one commit record or several that count only together.
-  /// So a crash leaves all of them or none.
-  ///
-  /// It has the open packs while the append lock is held. It cannot be copied and ends with the lock.
-  package struct Commit: ~Copyable {
-    package let transaction: ReadTransaction
-    let session: WriterSession
-    /// The number of this attempt in ``PendingRecords``.
-    private let attempt: UInt64
-    var packs = OpenPacks()
-    /// Whether the caller's operation syncs before it returns.
-    var isPromised = false
-    private var deferred: [CommitRecord.Entry] = []
-    /// The last version that this commit has given to each key.
-    private var lastVersions: [[UInt8]: Stamp] = [:]
-    private var byteCount = 0
-    private var listedByteCount = 0
-    /// Holds on keys; nil until they are needed.
-    private var holds: [KeyHold]?
-    /// Whether packs are condemned; nil until that is needed.
-    private var isCollecting: Bool?
-
-    init(transaction: ReadTransaction, session: WriterSession, attempt: UInt64) {
-      self.transaction = transaction
-      self.session = session
-      self.attempt = attempt
-    }
-
-    /// Returns the next stamp of the clock. It is later than every stamp of the store that is not far ahead of the
-    /// present, and later than `other` in any case.
-    package mutating func stamp(after other: Stamp = .none) throws(BlobStorageError) -> Stamp {
-      let last =
-        session.weaknesses.contains(.clockFollowsWall) ? 0 : max(try transaction.clock(), packs.lastTime)
-      var time = Stamp.timeAfter(last, wallClock: session.clock.now())
-      // The clock may have reached stamps that were issued ahead of it.
-      for given in packs.timesAhead where given.contains(time) { time = given.upperBound + 1 }
-      guard time < Stamp.timeMax else {
-        throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
-      }
-      if other.time >= time, !session.weaknesses.contains(.clockFollowsWall) {
-        return try stamp(farAfter: other)
-      }
-      packs.lastTime = time
-      return Stamp(time: time, writer: session.writerID)
-    }
-
-    /// Returns a stamp later than `other`, which the clock does not follow. Leaves the clock as it is.
-    private mutating func stamp(farAfter other: Stamp) throws(BlobStorageError) -> Stamp {
-      let last = packs.timesAhead.last
-      let time = max(other.time, last?.upperBound ?? 0) + 1
-      guard time < Stamp.timeMax else {
-        throw BlobStorageError(
-          .limitExceeded,
-          "A version of the key is stamped at the end of the clock, so that no version can follow it: delete or "
-            + "replace it first.")
-      }
-      if let last, last.upperBound + 1 == time {
-        packs.timesAhead[packs.timesAhead.count - 1] = last.lowerBound...time
-      } else {
-        packs.timesAhead.append(time...time)
-      }
-      return Stamp(time: time, writer: session.writerID)
-    }
-
-    /// Milliseconds since 1970 by the wall clock.
-    package var wallTime: UInt64 { session.clock.now() }
-
-    /// Drops versions of a key, in as many records as necessary.
-    package mutating func drop(_ versions: [Stamp], of key: [UInt8]) throws(BlobStorageError) {
-      for part in versions.parts(of: BlobLimits.dropVersionCountMax) {
-        try append(.drop(DropRecord(key: key, stamp: try stamp(), versions: Array(part))))
-      }
-    }
-
-    /// Appends a record as part of the commit.
-    ///
-    /// - Returns: bytes that it adds to the pack; for a ref or drop an estimate, because it shares a record with
-    ///   others.
-    /// - Throws: `limitExceeded` if the commit would become too long for a pack.
-    @discardableResult
-    package mutating func append(
-      _ content: PackRecord.Content,
-      payload: RawSpan = RawSpan()
-    ) throws(BlobStorageError) -> Int {
-      guard let entry = content.entry else {
-        if session.locked({ $0.pending.has(content, in: attempt) }) { return 0 }
-        let added = try session.append(content, payload: payload, to: &packs)
-        // A pending record adds nothing.
-        if added > 0 { try count(added, listed: added - payload.byteCount) }
-        return added
-      }
-      let added: Int
-      var listed = 0
-      switch entry {
-      case .ref(let ref):
-        lastVersions[ref.key] = ref.version
-        added = RefRecord.recordByteCount(
-          keyByteCount: ref.key.count, metadataByteCount: ref.metadata.count)
-        // It may name its blob by digest, with the digest's length: one that was there, or beyond a limit of a commit.
-        listed = BlobDigest.byteCount + 1
-      case .drop(let drop): added = drop.recordByteCount
-      }
-      try count(added, listed: added + listed)
-      deferred.append(entry)
+  /// - Returns: bytes that it adds to the pack; for a ref or drop an estimate, because it shares a record with
+  ///   others.
+  /// - Throws: `limitExceeded` if the commit would become too long for a pack.
+  @discardableResult
+  package mutating func append(
+    _ content: PackRecord.Content,
+    payload: RawSpan = RawSpan()
+  ) throws(BlobStorageError) -> Int {
+    guard let entry = content.entry else {
+      if session.locked({ $0.pending.has(content, in: attempt) }) { return 0 }
+      let added = try session.append(content, payload: payload, to: &packs)
+      // A pending record adds nothing.
+      if added > 0 { try count(added, listed: added - payload.byteCount) }
       return added
     }
-
-    /// Appends a frame as part of the commit. Returns the bytes that it adds to the pack.
-    mutating func append(
-      _ frame: FrameRecord, payload: RawSpan
-    ) throws(BlobStorageError) -> Int {
-      let added = try session.append(frame, payload: payload, to: &packs)
-      try count(added, listed: added - payload.byteCount)
-      return added
+    let added: Int
+    var listed = 0
+    switch entry {
+    case .ref(let ref):
+      lastVersions[ref.key] = ref.version
+      added = RefRecord.recordByteCount(
+        keyByteCount: ref.key.count, metadataByteCount: ref.metadata.count)
+      // It may name its blob by digest, with the digest's length: one that was there, or beyond a limit of a commit.
+      listed = BlobDigest.byteCount + 1
+    case .drop(let drop): added = drop.recordByteCount
     }
-
-    private mutating func count(_ added: Int, listed: Int) throws(BlobStorageError) {
-      byteCount += added
-      listedByteCount += listed
-      guard byteCount <= BlobLimits.commitByteCountMax, listedByteCount <= BlobLimits.commitListedByteCountMax
-      else {
-        throw BlobStorageError(
-          .limitExceeded,
-          "A commit holds at most \(BlobLimits.commitByteCountMax) bytes, \(BlobLimits.commitListedByteCountMax) of them "
-            + "keys, metadata and digests: divide it into several.")
-      }
-    }
-
-    /// Appends the collected refs and drops, and flushes all packs to the system.
-    mutating func finishAppending() throws(BlobStorageError) {
-      if deferred.isEmpty {
-        packs.writer?.endCommit()
-      } else {
-        packs.commitOffset = packs.writer?.byteCount
-        try session.append(commit: deferred, to: &packs)
-      }
-      try session.flush(&packs)
-    }
-
-    /// Throws the cause if the session has lost records since its loss count was `lossCount`.
-    package func checkNothingLost(since lossCount: Int) throws(BlobStorageError) {
-      let (count, cause) = session.locked { ($0.lossCount, $0.lossCause) }
-      guard count != lossCount else { return }
-      throw cause ?? BlobStorageError(.io, "A pack could not be written.")
-    }
-
-    /// Whether a record of this commit may refer to one at `place` (H1).
-    package func canRefer(to place: Place) throws(BlobStorageError) -> Bool {
-      try session.canRefer(to: place, transaction)
-    }
-
-    /// Whether the record at `place` is stored for good once the records of the session are (H1).
-    package func stays(at place: Place, isChecked: Bool = true) throws(BlobStorageError) -> Bool {
-      try session.stays(at: place, transaction, isChecked: isChecked)
-    }
-
-    /// Bytes that fit into the space reserved for the current pack.
-    package var roomByteCount: Int64 {
-      guard let writer = packs.writer else { return 0 }
-      return max(0, writer.reservedByteCount - writer.byteCount)
-    }
-
-    /// Whether a chunk without a base is pending, or was until after the view was taken.
-    package func hasPendingChunk(_ digest: BlobDigest) -> Bool {
-      session.locked { $0.pending.hasChunk(digest, in: attempt) }
-    }
-  }
-}
-
-extension WriterSession {
-  /// Runs a commit that replaces and keeps the current versions of keys. Syncs the packs of these versions first, so
-  /// that none of them has to be archived instead. A killed process, or one that still writes, may have left its pack
-  /// unsynced.
-  ///
-  /// - Parameter commit: calls the function that it is given at the beginning of the commit.
-  func keepingReplaced<T>(
-    of keys: [[UInt8]],
-    _ commit: (_ check: (borrowing Commit) throws(BlobStorageError) -> Void) throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    // In a bucket they are asked for when the commit is published.
-    guard backend.isDurableOnceSynced, !keys.isEmpty else { return try commit { _ in } }
-    for _ in 0..<Self.syncCountMax {
-      try secureReplaced(keys)
-      do throws(BlobStorageError) {
-        return try commit { (commit) throws(BlobStorageError) in try commit.checkKept(keys) }
-      } catch {
-        // Another process has moved a version to a pack of its own, or put a new one.
-        guard error.code == .needsSync else { throw error }
-      }
-    }
-    return try commit { _ in }
+    try count(added, listed: added + listed)
+    deferred.append(entry)
+    return added
   }
 
-  private static let syncCountMax = 8
-
-  private func secureReplaced(_ keys: [[UInt8]]) throws(BlobStorageError) {
-    _ = try secure(keys) { (_, name, _) in name.current.map { [$0.row.place] } ?? [] }
+  /// Appends a frame as part of the commit. Returns the bytes that it adds to the pack.
+  mutating func append(
+    _ frame: FrameRecord, payload: RawSpan
+  ) throws(BlobStorageError) -> Int {
+    let added = try session.append(frame, payload: payload, to: &packs)
+    try count(added, listed: added - payload.byteCount)
+    return added
   }
 
-  /// Syncs the packs of versions that stay while others of their keys are dropped. Otherwise a power cut could take the
-  /// version that stays, and leave the drop of the version before it.
-  ///
-  /// Passes over versions that may be lost all the same: see ``isUncertain(_:_:)``. The caller must not count them.
-  ///
-  /// - Parameter places: where the versions of a key lie that stay. The key has an index in `keys`.
-  /// - Throws: `poisoned` if the sync of such a pack has failed that is open.
-  package func secureStaying(
-    of keys: [[UInt8]],
-    _ places: (_ index: Int, NameRow, ReadTransaction) throws(BlobStorageError) -> [Place]
-  ) throws(BlobStorageError) {
-    // In a bucket, versions that are not published do not count.
-    guard backend.isDurableOnceSynced else { return }
-    while let lost = try secure(keys, places) {
-      guard try isRecovered(lost) else { throw .unsynced(lost) }
+  private mutating func count(_ added: Int, listed: Int) throws(BlobStorageError) {
+    byteCount += added
+    listedByteCount += listed
+    guard byteCount <= BlobLimits.commitByteCountMax, listedByteCount <= BlobLimits.commitListedByteCountMax
+    else {
+      throw BlobStorageError(
+        .limitExceeded,
+        "A commit holds at most \(BlobLimits.commitByteCountMax) bytes, \(BlobLimits.commitListedByteCountMax) of them "
+          + "keys, metadata and digests: divide it into several.")
     }
   }
 
-  /// Runs a commit that drops all but the newest `count` versions of keys. Syncs the packs of those that stay first.
-  ///
-  /// - Parameter commit: throws `needsSync` if it is told to and one of these packs has to be synced.
-  /// - Throws: `poisoned` if the sync of such a pack has failed that is open; nothing was changed.
-  func keepingNewest<T>(
-    _ count: Int, of keys: [[UInt8]],
-    _ commit: (_ needsSync: Bool) throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    guard backend.isDurableOnceSynced, count > 0 else { return try commit(false) }
-    for _ in 0..<Self.syncCountMax {
-      try secureStaying(of: keys) { (_, name, view) throws(BlobStorageError) in
-        guard name.versionCount > count else { return [] }
-        return try view.versions(of: name).prefix(count).map(\.row.place)
-      }
-      do throws(BlobStorageError) { return try commit(true) } catch {
-        // Another process has moved a version to a pack of its own, or put a new one.
-        guard error.code == .needsSync else { throw error }
-      }
+  /// Appends the collected refs and drops, and flushes all packs to the system.
+  mutating func finishAppending() throws(BlobStorageError) {
+    if deferred.isEmpty {
+      packs.writer?.endCommit()
+    } else {
+      packs.commitOffset = packs.writer?.byteCount
+      try session.append(commit: deferred, to: &packs)
     }
-    return try commit(false)
+    try session.flush(&packs)
   }
 
-  /// Whether a version may still be lost, so that nothing is dropped beside it. In a folder, a power cut may take it
-  /// until gc has stored it again, because the sync of its sealed pack has failed. In a bucket, another process has not
-  /// published it, and may never.
-  package func isUncertain(_ place: Place, _ view: ReadTransaction) throws(BlobStorageError) -> Bool {
-    guard let pack = try view.packRow(place.pack) else { return !backend.isDurableOnceSynced }
-    if backend.isDurableOnceSynced {
-      guard pack.isSealed, pack.isPoisoned else { return false }
-      return try !canRefer(to: place, view)
-    }
-    return !publisher.precedes(pack.name, self) && (pack.durableByteCount <= place.offset || pack.isLost)
+  /// Throws the cause if the session has lost records since its loss count was `lossCount`.
+  package func checkNothingLost(since lossCount: Int) throws(BlobStorageError) {
+    let (count, cause) = session.locked { ($0.lossCount, $0.lossCause) }
+    guard count != lossCount else { return }
+    throw cause ?? BlobStorageError(.io, "A pack could not be written.")
   }
 
-  /// - Returns: a pack whose sync has failed.
-  private func secure(
-    _ keys: [[UInt8]],
-    _ places: (_ index: Int, NameRow, ReadTransaction) throws(BlobStorageError) -> [Place]
-  ) throws(BlobStorageError) -> PackName? {
-    let unsynced = try catalog.read { (view) throws(BlobStorageError) -> Set<PackName> in
-      var names: Set<PackName> = []
-      for (index, key) in keys.enumerated() {
-        guard let name = try view.nameRow(key) else { continue }
-        for place in try places(index, name, view) where try !canRefer(to: place, view) {
-          // Until gc has stored such a version again, it does not count.
-          guard let pack = try view.packRow(place.pack), try !isUncertain(place, view) else {
-            continue
-          }
-          names.insert(pack.name)
-        }
-      }
-      return names
-    }
-    return unsynced.isEmpty ? nil : try publisher.secure(unsynced, of: self)
+  /// Whether a record of this commit may refer to one at `place` (H1).
+  package func canRefer(to place: Place) throws(BlobStorageError) -> Bool {
+    try session.canRefer(to: place, transaction)
+  }
+
+  /// Whether the record at `place` is stored for good once the records of the session are (H1).
+  package func stays(at place: Place, isChecked: Bool = true) throws(BlobStorageError) -> Bool {
+    try session.stays(at: place, transaction, isChecked: isChecked)
+  }
+
+  /// Bytes that fit into the space reserved for the current pack.
+  package var roomByteCount: Int64 {
+    guard let writer = packs.writer else { return 0 }
+    return max(0, writer.reservedByteCount - writer.byteCount)
+  }
+
+  /// Whether a chunk without a base is pending, or was until after the view was taken.
+  package func hasPendingChunk(_ digest: BlobDigest) -> Bool {
+    session.locked { $0.pending.hasChunk(digest, in: attempt) }
   }
 }
 
 /// Refs and drops of a commit.
-extension WriterSession.Commit {
+extension Commit {
   /// Appends the ref that makes a blob the current version of a key.
   ///
   /// - Parameter created: when the bytes were put; nil for now.
@@ -356,7 +249,7 @@ extension WriterSession.Commit {
 
   /// Throws `needsSync` if the current version of one of the keys could be replaced only by archiving it, until its
   /// pack is synced.
-  fileprivate func checkKept(_ keys: [[UInt8]]) throws(BlobStorageError) {
+  func checkKept(_ keys: [[UInt8]]) throws(BlobStorageError) {
     for key in keys {
       guard let row = try transaction.nameRow(key)?.current?.row, try !stays(replaced: row.place) else {
         continue
@@ -416,7 +309,7 @@ extension WriterSession.Commit {
     let isInFolder = session.backend.isDurableOnceSynced
     for version in try transaction.versions(of: name) {
       if count > 0, keptCount < count || !isInFolder, try !willStay(version.row.place) {
-        if needsSync, try !session.isUncertain(version.row.place, transaction) {
+        if needsSync, try !KeptVersions(session).isUncertain(version.row.place, transaction) {
           throw BlobStorageError(.needsSync, "The pack of a version has to be synced first.")
         }
         continue
@@ -432,14 +325,14 @@ extension WriterSession.Commit {
   private func willStay(_ place: Place) throws(BlobStorageError) -> Bool {
     // Without a row, the pack was removed, and another has a copy.
     guard session.backend.isDurableOnceSynced, try transaction.packRow(place.pack) != nil else {
-      return try !session.isUncertain(place, transaction)
+      return try !KeptVersions(session).isUncertain(place, transaction)
     }
     return try canRefer(to: place)
   }
 }
 
 /// Chunks and manifests of a commit: what it can share, and what it appends.
-extension WriterSession.Commit {
+extension Commit {
   /// Appends what the store lacks of a planned blob: chunks, and the manifest that lists them.
   ///
   /// The commit looks up again in its own view what the plan found. So it relies on nothing that gc has removed

@@ -33,7 +33,7 @@ struct FoundBlobs {
   ///
   /// - Throws: `corrupted` if it is not known which blob a version has.
   mutating func mayReferTo(
-    _ rows: [VersionRow], _ commit: borrowing WriterSession.Commit
+    _ rows: [VersionRow], _ commit: borrowing Commit
   ) throws(BlobStorageError) -> Bool {
     // The commit may have been tried before.
     (unsynced, unknown, refusal) = ([], [], nil)
@@ -95,35 +95,5 @@ struct FoundBlobs {
       guard let row = try view.packRow(pack), backend.isCountedOn(row.name) else { return false }
     }
     return true
-  }
-}
-
-extension WriterSession {
-  /// Whether a pack that versions need is missing, was cut or is not published. In a bucket a change looks for all
-  /// packs that it counts on.
-  package func lacksPack(of versions: [VersionRow], _ blobs: BlobSource) throws(BlobStorageError) -> Bool {
-    var numbers: Set<UInt32> = []
-    var isWhole = true
-    for version in versions where !version.digest.isUnknown {
-      guard let layout = try blobs.layout(version.digest) else { continue }
-      numbers.insert(version.place.pack)
-      try LiveWalk(blobs).forEachRow(of: layout) { (_, row) in
-        if let row { numbers.insert(row.place.pack) } else { isWhole = false }
-      }
-      let manifest = try catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.manifestRow(version.digest)
-      }
-      if let manifest { numbers.insert(manifest.place.pack) }
-    }
-    if !isWhole { return true }
-    let names = try catalog.read { (transaction) throws(BlobStorageError) -> Set<PackName> in
-      var names: Set<PackName> = []
-      for number in numbers {
-        guard let row = try transaction.packRow(number), !publisher.precedes(row.name, self) else { continue }
-        names.insert(row.name)
-      }
-      return names
-    }
-    return try publisher.secure(names, of: self) != nil
   }
 }

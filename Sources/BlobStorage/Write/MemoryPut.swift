@@ -118,9 +118,9 @@ package struct MemoryPut: Sendable {
   package func commit(
     _ items: [Item], joined: [JoinedChunks] = [], by codec: CodecKind? = nil,
     promising durability: Durability = .relaxed, on keys: [[UInt8]] = [],
-    alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
+    alongside: (inout Commit) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
-    try writer.keepingReplaced(of: items.filter(\.ref.keepsReplaced).map(\.key)) {
+    try KeptVersions(writer).keepingReplaced(of: items.filter(\.ref.keepsReplaced).map(\.key)) {
       (check) throws(BlobStorageError) in
       try writer.commit(on: items.map(\.key) + keys) { (commit) throws(BlobStorageError) in
         try check(commit)
@@ -158,7 +158,7 @@ package struct MemoryPut: Sendable {
   }
 
   private func append(
-    _ item: Item, to commit: inout WriterSession.Commit, _ joined: inout [BlobDigest: Int]
+    _ item: Item, to commit: inout Commit, _ joined: inout [BlobDigest: Int]
   ) throws(BlobStorageError) -> PutResult {
     let added = try commit.append(item.plan, item.data.bytes, by: writer.codecs, joined: &joined)
     let (version, refByteCount) = try commit.appendRef(

@@ -229,7 +229,7 @@ package struct StreamPut {
     try options.heldPut?.hold(digest, byteCount)
     let layout = try manifest.layout(digest)
     let place = try planner.blobs.place(of: layout)
-    return try writer.keepingReplaced(of: options.keepsReplaced ? [key] : []) {
+    return try KeptVersions(writer).keepingReplaced(of: options.keepsReplaced ? [key] : []) {
       (check) throws(BlobStorageError) in
       try writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
         try check(commit)

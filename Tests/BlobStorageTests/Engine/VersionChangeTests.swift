@@ -218,11 +218,11 @@ struct VersionChangeTests {
       guard call == "rename", path.string.contains("/packs/"),
         isFirst.exchange(false, ordering: .acquiringAndReleasing)
       else { return }
-      let isDeleted = try other.delete(version: version.id, of: "k", .durable)
+      let isDeleted = try VersionChanges(other).delete(version: version.id, of: "k", .durable)
       #expect(isDeleted)
     }
     let engine = try place.engine(environment)
-    #expect(try !engine.delete(version: version.id, of: "k", .durable))
+    #expect(try !VersionChanges(engine).delete(version: version.id, of: "k", .durable))
     let isStillFirst = isFirst.load(ordering: .acquiring)
     #expect(!isStillFirst, "no pack was begun")
   }

@@ -249,7 +249,7 @@ struct RemoteCollectionTests {
         }
         _ = try two.delete(["old"], .durable)
         let options = PutOptions(durability: .relaxed)
-        #expect(try three.putVersion(old, of: "old", as: target, options) != nil)
+        #expect(try VersionChanges(three).put(old, of: "old", as: target, options) != nil)
       }
     }
     #expect(once.isDone && report.obstacles == [])

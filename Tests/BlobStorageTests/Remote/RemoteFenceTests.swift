@@ -134,7 +134,7 @@ struct RemoteFenceTests {
         #expect(error.code == .busy && error.message.contains("wait for longer"), "\(error)")
       }
       // What is condemned and needed is copied before it goes.
-      #expect(try one.putVersion(nil, of: "kept", as: "copy", PutOptions()) != nil)
+      #expect(try VersionChanges(one).put(nil, of: "kept", as: "copy", PutOptions()) != nil)
       // That collection stands, and its collector shows no sign of life.
       let other = try machines.engine("other", fencePatience: 180)
       let error = failure { _ = try other.collectGarbage(SharedMachines.everything) }

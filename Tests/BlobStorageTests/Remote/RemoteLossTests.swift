@@ -223,7 +223,7 @@ struct RemoteLossTests {
     _ = try command("one") { _ = try $0.put("b", bytes, PutOptions()) }
     try cutPack(pack)
     _ = try command("one") { (engine) throws in
-      #expect(try engine.putVersion(nil, of: source, as: "c", PutOptions())?.newByteCount == 20_000)
+      #expect(try VersionChanges(engine).put(nil, of: source, as: "c", PutOptions())?.newByteCount == 20_000)
     }
     #expect(try machines.engine("three").data("c", nil) == Data(bytes))
   }

@@ -64,7 +64,7 @@ struct RemoteMemberTests {
       guard call.kind == .tail, call.name.hasPrefix(SharedNames.packs), count.next() == 2 else { return }
       engine.runPeriodicWork()
     }
-    #expect(try engine.rename(Array("k".utf8), to: Array("l".utf8), .durable))
+    #expect(try VersionChanges(engine).rename(Array("k".utf8), to: Array("l".utf8), .durable))
     machines.store.setHook(nil)
     #expect(count.value > 1)
     #expect(try engine.versions("l").count == 2)
@@ -86,7 +86,7 @@ struct RemoteMemberTests {
     // The pack of its manifest is there, and this machine has kept the other.
     machines.store.set(pack, nil)
     let again = try machines.engine("one")
-    let result = try #require(try again.putVersion(version.id, of: "a", as: "a", PutOptions()))
+    let result = try #require(try VersionChanges(again).put(version.id, of: "a", as: "a", PutOptions()))
     #expect(result.newByteCount > 0)
     try again.close()
     #expect(try machines.engine("two").data("a", nil) == Data(shared + more))

@@ -206,11 +206,11 @@ struct NamedHoldTests {
     let other = try place.engine()
     let data = Self.bytes(50_000)
     let engine = try engine(of: place) { () throws(BlobStorageError) in
-      _ = try other.put(.data(data), holding: "h", PutOptions())
+      _ = try BlobHolds(other).put(.data(data), as: "h", PutOptions())
       throw BlobStorageError(.io, "The pack cannot be begun.")
     }
-    #expect(failure { _ = try engine.put(.data(data), holding: "h", PutOptions()) } != nil)
-    #expect(try other.holds().map(\.digest) == [BlobDigest.of(data)])
+    #expect(failure { _ = try BlobHolds(engine).put(.data(data), as: "h", PutOptions()) } != nil)
+    #expect(try BlobHolds(other).all().map(\.digest) == [BlobDigest.of(data)])
     try other.writer.rollOver()
     _ = try other.collectGarbage(Self.everything)
     #expect(try other.data(BlobDigest.of(data)) == data)
@@ -225,7 +225,7 @@ struct NamedHoldTests {
     let isHeldAnew = DispatchSemaphore(value: 0)
     let isDone = DispatchSemaphore(value: 0)
     let first = try engine(of: place, number: 1) { () throws(BlobStorageError) in
-      _ = try other.release("h")
+      _ = try BlobHolds(other).release("h")
       isHeld.signal()
       isHeldAnew.wait()
     }
@@ -236,14 +236,14 @@ struct NamedHoldTests {
     }
     let result = Mutex<BlobHold?>(nil)
     Thread.start(named: "first") {
-      let hold = try? first.put(.data(data), holding: "h", PutOptions())
+      let hold = try? BlobHolds(first).put(.data(data), as: "h", PutOptions())
       result.withLock { $0 = hold }
       isDone.signal()
     }
     isHeld.wait()
-    #expect(failure { _ = try second.put(.data(data), holding: "h", PutOptions()) } != nil)
+    #expect(failure { _ = try BlobHolds(second).put(.data(data), as: "h", PutOptions()) } != nil)
     #expect(result.withLock { $0 } != nil)
-    #expect(try other.holds().map(\.digest) == [BlobDigest.of(data)])
+    #expect(try BlobHolds(other).all().map(\.digest) == [BlobDigest.of(data)])
   }
 
   @Test("are released if the release finds no room only after it has replaced the file")
@@ -260,13 +260,13 @@ struct NamedHoldTests {
       syncCount.add(1, ordering: .relaxed)
     }
     let engine = try place.engine(environment)
-    _ = try engine.put(.data(Self.bytes(50_000)), holding: "h", PutOptions())
+    _ = try BlobHolds(engine).put(.data(Self.bytes(50_000)), as: "h", PutOptions())
     isFull.store(true, ordering: .releasing)
     let before = syncCount.load(ordering: .relaxed)
-    #expect(try engine.release("h"))
+    #expect(try BlobHolds(engine).release("h"))
     #expect(syncCount.load(ordering: .relaxed) > before)
-    #expect(try engine.holds().isEmpty)
-    #expect(try !engine.release("h"))
+    #expect(try BlobHolds(engine).all().isEmpty)
+    #expect(try !BlobHolds(engine).release("h"))
   }
 
   @Test("go to one of two puts of different bytes that have the name at the same time, and the other fails")
@@ -274,11 +274,11 @@ struct NamedHoldTests {
     let place = try StorePlace()
     let other = try place.engine()
     let engine = try engine(of: place) { () throws(BlobStorageError) in
-      _ = try other.put(.data(Self.bytes(40_000, 2)), holding: "h", PutOptions())
+      _ = try BlobHolds(other).put(.data(Self.bytes(40_000, 2)), as: "h", PutOptions())
     }
-    let error = failure { _ = try engine.put(.data(Self.bytes(50_000)), holding: "h", PutOptions()) }
+    let error = failure { _ = try BlobHolds(engine).put(.data(Self.bytes(50_000)), as: "h", PutOptions()) }
     #expect(error?.code == .conditionFailed)
-    #expect(try other.holds().map(\.digest) == [BlobDigest.of(Self.bytes(40_000, 2))])
+    #expect(try BlobHolds(other).all().map(\.digest) == [BlobDigest.of(Self.bytes(40_000, 2))])
   }
 
   @Test("are not returned by a put if another put has had the name meanwhile, and it was released")
@@ -286,14 +286,14 @@ struct NamedHoldTests {
     let place = try StorePlace()
     let other = try place.engine()
     let engine = try engine(of: place) { () throws(BlobStorageError) in
-      _ = try other.put(.data(Self.bytes(40_000, 2)), holding: "h", PutOptions())
-      _ = try other.release("h")
+      _ = try BlobHolds(other).put(.data(Self.bytes(40_000, 2)), as: "h", PutOptions())
+      _ = try BlobHolds(other).release("h")
     }
     let data = Self.bytes(50_000)
-    let error = failure { _ = try engine.put(.data(data), holding: "h", PutOptions()) }
+    let error = failure { _ = try BlobHolds(engine).put(.data(data), as: "h", PutOptions()) }
     #expect(error?.code == .conditionFailed)
-    let hold = try engine.put(.data(data), holding: "h", PutOptions())
-    #expect(try other.holds() == [hold])
+    let hold = try BlobHolds(engine).put(.data(data), as: "h", PutOptions())
+    #expect(try BlobHolds(other).all() == [hold])
   }
 
   @Test(

@@ -23,21 +23,21 @@ extension Lab {
           return part.isEmpty ? nil : Data(part)
         }
       }) : .data(data)
-    _ = try engine.put(content, holding: name, PutOptions())
+    _ = try BlobHolds(engine).put(content, as: name, PutOptions())
     try checkAlive(engine)
     held.certain.insert(name)
   }
 
   func release(_ engine: Engine, _ name: String) throws {
     held.certain.remove(name)
-    _ = try engine.release(name)
+    _ = try BlobHolds(engine).release(name)
   }
 
   /// Invariant 10: what a returned put without a key has held is held, and reads as what was put. A hold of a put that
   /// has not returned is gone, or has no blob, or is like that of one that has returned. It then stays so.
   func checkHolds(_ engine: Engine, _ when: String) throws {
     var names: Set<String> = []
-    for hold in try engine.holds() {
+    for hold in try BlobHolds(engine).all() {
       names.insert(hold.name)
       guard let data = held.contents[hold.name], hold.digest == BlobDigest.of(data),
         hold.byteCount == Int64(data.count)
