@@ -102,8 +102,6 @@ extension Importer {
       }
       if isStored || !plan.isFirst(digest) { return }
     }
-    report.storedByteCount += Int64(
-      RecordHeader.recordByteCount(
-        metaByteCount: ManifestRecord.metaByteCount, payloadByteCount: chunkCount * ChunkEntry.byteCount))
+    report.storedByteCount += Int64(ManifestRecord.recordByteCount(listing: chunkCount))
   }
 }

@@ -29,7 +29,8 @@ extension BlobStore {
   /// skip what is held. A cache can evict held keys.
   ///
   /// - Throws: `conditionFailed` if a hold of that name exists. `invalidArgument` for a state that was dropped, for the
-  ///   empty prefix, and for a name that is empty or longer than 255 bytes.
+  ///   empty prefix, and for a name that is empty or longer than 255 bytes. `limitExceeded` for a key or prefix that is
+  ///   too long for a hold: 999 bytes always fit.
   /// - Durability: durable on return.
   public func hold(_ target: HoldTarget, as name: String) async throws(BlobStorageError) {
     try await run { (engine) throws(BlobStorageError) in
@@ -51,6 +52,12 @@ extension BlobStore {
           throw Self.dropped(state)
         }
         hold = KeyHold(name: name, prefix: Array(state.prefix.utf8), state: state.id.number, time: stamp.time)
+      }
+      guard hold.metadata.count <= BlobLimits.maximumMetadataByteCount else {
+        throw BlobStorageError(
+          .limitExceeded,
+          "A hold has no room for a key or prefix of \(hold.prefix.count) bytes: hold a prefix of at most \(KeyHold.prefixByteCountMax) bytes."
+        )
       }
       do throws(BlobStorageError) {
         try engine.putInternal(hold.key, .data(Data()), metadata: hold.metadata, if: .absent)

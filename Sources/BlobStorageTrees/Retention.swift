@@ -70,7 +70,7 @@ struct Retention {
     if !isDryRun {
       // A power cut must not take those that stay, and leave the drops of the others.
       let kept = dropped.isEmpty ? [] : list.states.filter { !droppedIDs.contains($0.state.id) }.map(\.key)
-      try KeptVersions(engine.writer).secure(of: kept) { (_, name, _) in
+      try KeptVersions(engine.writer).securePacks(of: kept) { (_, name, _) in
         name.current.map { [$0.row.place] } ?? []
       }
       try StateFile(engine).drop(dropped, isAlone: isAlone)
@@ -120,7 +120,7 @@ struct Retention {
     return forest.unreadable
   }
 
-  /// The states that may still be lost: see ``WriterSession/isUncertain(_:_:)``.
+  /// The states that may still be lost: see ``KeptVersions/isUncertain(_:_:)``.
   private func uncertainStates(_ list: StateList) throws(BlobStorageError) -> Set<TreeState.ID> {
     try engine.catalog.read { (view) throws(BlobStorageError) -> Set<TreeState.ID> in
       var found: Set<TreeState.ID> = []
@@ -308,7 +308,8 @@ extension Engine {
   fileprivate func drop(_ drops: [Drop]) throws(BlobStorageError) -> [Drop] {
     guard !drops.isEmpty else { return [] }
     return try folder.withReserve { () throws(BlobStorageError) in
-      try KeptVersions(writer).secure(of: drops.map(\.key)) { (index, name, view) throws(BlobStorageError) in
+      try KeptVersions(writer).securePacks(of: drops.map(\.key)) {
+        (index, name, view) throws(BlobStorageError) in
         let dropped = Set(drops[index].versions.map(\.stamp))
         return try view.versions(of: name).filter { !dropped.contains($0.stamp) }.map(\.row.place)
       }

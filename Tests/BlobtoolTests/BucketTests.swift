@@ -38,6 +38,11 @@ struct BucketTests {
       let outcome = try await run("one", command + ["--state", "parl/state"], input: Data("x".utf8))
       #expect(outcome.status == 0, "\(command): \(outcome.errors)")
     }
+    for command in [["get", "k"], ["report"]] {
+      let outcome = try await run("one", command + ["-o", "par/state/store", "--state", "parl/state"])
+      #expect(outcome.status == 1 && outcome.errors.contains("par/state/store belongs to the store itself"))
+    }
+    #expect(try await run("one", ["get", "k", "--state", "parl/state"]).text == "x")
   }
 
   @Test(

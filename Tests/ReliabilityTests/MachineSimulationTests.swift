@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageSharing
 import BlobStorageTestSupport
 import Testing
 

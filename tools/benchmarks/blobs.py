@@ -13,9 +13,9 @@ def measure(bench, durability, work, threads=1):
     """Every program in a fresh folder puts all, opens anew and gets all; reports `put`, `get` or the rate of puts."""
     folder, to = bench.data.blobs(bench.count(10_000)), bench.work / f"{bench.row}-{bench.round}"
     to.mkdir()
-    ends = {OURS: "blocking", f"{OURS}, async API": "async", **PEERS}
-    if threads > 1:
-        del ends[f"{OURS}, async API"]
+    ends = {OURS: "blocking", **({f"{OURS}, async API": "async"} if threads == 1 else {}), **PEERS}
+    if work == "get":
+        ends[f"{OURS}, by checksum"] = "checksum"
     for name in bench.turned(list(ends)):
         words = [folder, to / ends[name], durability, threads]
         settle()
@@ -25,8 +25,7 @@ def measure(bench, durability, work, threads=1):
         if work == "rate":
             bench.add("puts", name, bench.count(10_000) / found["putSeconds"], "/s", usage)
             continue
-        detail = f"(99 %: {found[work]['p99']:.0f})"
-        bench.add(f"{work}, median", name, found[work]["median"], "µs", usage, detail)
+        bench.add(f"{work}, median", name, found[work]["median"], "µs", usage, f"(99 %: {found[work]['p99']:.0f})")
         bench.add(f"{work}, mean", name, found[work]["mean"], "µs", usage)
     shutil.rmtree(to)
 
@@ -39,7 +38,7 @@ def small_row(name, title, aims, *arguments):
 small_row("put", "relaxed put of", {("put, median", OURS): 15, ("put, median", "RocksDB"): 1}, "relaxed", "put")
 small_row("put-durable", "durable put of", {("put, median", "SQLite"): 1}, "durable", "put")
 small_row("put-threads", "durable puts a second of", {("puts", "SQLite"): 4}, "durable", "rate", 8)
-small_row("get", "digest-verified get in random order of", {("get, median", "SQLite"): 1}, "relaxed", "get")
+small_row("get", "get in random order, by digest or checksum, of", {("get, median", "SQLite"): 1}, "relaxed", "get")
 
 
 @row("overhead", "bytes in packs of each put of a new blob of 200 bytes, without it and its key of 40",

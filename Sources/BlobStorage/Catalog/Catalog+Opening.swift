@@ -2,8 +2,9 @@ import Logging
 import Synchronization
 import SystemPackage
 
-/// Opens, rebuilds and closes a catalog. Opening waits for other processes only if the catalog needs a rebuild, the live table is
-/// not valid, or a process died in a commit: only recovery of its pack decides whether that commit counts.
+/// Opens, rebuilds, compacts and closes a catalog. Opening waits for other processes only if the catalog needs a
+/// rebuild, the live table is not valid, or a process died in a commit: only recovery of its pack decides whether that
+/// commit counts.
 extension Catalog {
   /// Opens the catalog that all processes share.
   func openShared() throws(BlobStorageError) {
@@ -261,7 +262,7 @@ extension Catalog {
         !(try known.database.isSuperseded())
       {
         // Another thread may have changed to another generation meanwhile.
-        current.withLock { if $0?.generation == generation { $0?.state = state } }
+        setState(state, of: generation)
         return known.database
       }
       if let state = try generations.verified(state, isAlone: isAlone), let database = try opened(generation)
@@ -274,6 +275,15 @@ extension Catalog {
       last = generation
     }
     return nil
+  }
+
+  /// Remembers a newer `state` of the generation in use. The old file is closed outside the lock.
+  private func setState(_ state: Generations.OpenState, of generation: String) {
+    _ = current.withLock { current -> Generations.OpenState? in
+      guard current?.generation == generation else { return nil }
+      defer { current?.state = state }
+      return current?.state
+    }
   }
 
   /// Opens the database of a generation; nil if it is missing.
@@ -347,7 +357,7 @@ extension Catalog {
           clean: try CleanFile(file)))
       try generations.removeAll(except: generation)
     } catch {
-      generations.removeLeft()
+      generations.removeLeftovers()
       // The system may have dropped pages that it could not write: the next process must rebuild the catalog.
       if error.code == .io { try files.remove(folder.entry("state")) }
       throw error
@@ -369,9 +379,9 @@ extension Catalog {
 
   func rebuildLocked() throws(BlobStorageError) {
     // They may take the room that this rebuild needs.
-    generations.removeLeft()
+    generations.removeLeftovers()
     do throws(BlobStorageError) { try generations.removeAll(except: try makeGeneration()) } catch {
-      generations.removeLeft()
+      generations.removeLeftovers()
       throw error
     }
   }
@@ -454,16 +464,16 @@ extension Catalog {
       guard error.code == .noSpace else { throw error }
       state = try generations.overwriteState(known, with: written)
     }
-    current.withLock { $0?.state = state }
+    setState(state, of: known.generation)
   }
 
   /// Returns `state` if a power cut cannot have torn its generation; else nil.
   ///
   /// A mark of this boot with other mounts may come from another container that shares the file system. Or the disk was
   /// removed meanwhile, and the catalog is torn. It is whole if a process that trusts it has it open.
-  func trusted(_ state: Generations.OpenState, isAlone: Bool) throws(BlobStorageError) -> Generations
-    .OpenState?
-  {
+  func trusted(
+    _ state: Generations.OpenState, isAlone: Bool
+  ) throws(BlobStorageError) -> Generations.OpenState? {
     var value = state.value
     if value.clean != nil || identity.trusts(value.mark) { return state }
     guard identity.isOfThisBoot(value.mark) else { return nil }

@@ -423,7 +423,7 @@ enum SharedDatabases {
   }
 }
 
-/// Outer rows, and copies with full pages.
+/// Relies on outer rows, and copies a database into full pages.
 extension Database {
   /// The key under which a catalog stores the root of its outer rows.
   static let outerRowsKey = Array("index".utf8)

@@ -25,12 +25,13 @@ struct Generations: Sendable {
 
   /// Removes the generations that killed or failed rebuilds and copies have left: `state` does not name them. `lock` is
   /// held exclusively.
-  func removeLeft() {
+  func removeLeftovers() {
     do throws(BlobStorageError) { try removeAll(except: try readState()?.value.generation) } catch {
       logger.debug("Old catalogs are not removed yet.", metadata: ["reason": "\(error.message)"])
     }
   }
 
+  /// Removes a generation. `lock` is held exclusively.
   func remove(_ name: String) throws(BlobStorageError) {
     var place = folder.entry(name)
     guard try files.status(of: place)?.kind == .directory else {

@@ -8,7 +8,13 @@ package final class LiveHolder: Sendable {
 
   package var table: LiveTable? {
     get { state.withLock { $0 } }
-    set { state.withLock { $0 = newValue } }
+    set {
+      // The old table is unmapped outside the lock.
+      _ = state.withLock { state in
+        defer { state = newValue }
+        return state
+      }
+    }
   }
 
   /// The slot of a pack; nil if it has none.

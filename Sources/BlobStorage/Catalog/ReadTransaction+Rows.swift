@@ -76,6 +76,20 @@ extension ReadTransaction {
     }
   }
 
+  /// Returns a pack whose tail can count: the catalog knows it, and it is neither sealed nor condemned.
+  func openPack(
+    _ name: PackName
+  ) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {
+    guard let number = try packNumber(name), let row = try openPackRow(number) else { return nil }
+    return (number, row)
+  }
+
+  /// The same by the pack's number.
+  func openPackRow(_ number: UInt32) throws(BlobStorageError) -> PackRow? {
+    guard let row = try packRow(number), row.state == .live, !row.isSealed else { return nil }
+    return row
+  }
+
   /// A pack with its number; nil if the catalog does not know the pack.
   package func pack(_ name: PackName) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {
     guard let number = try packNumber(name), let row = try packRow(number) else { return nil }
@@ -489,22 +503,8 @@ extension ReadTransaction {
   }
 }
 
-/// Looks up open packs, whose tails count, and the holds on keys.
+/// Looks up the holds on keys.
 extension ReadTransaction {
-  /// Returns a pack whose tail can count: the catalog knows it, and it is neither sealed nor condemned.
-  func openPack(
-    _ name: PackName
-  ) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {
-    guard let number = try packNumber(name), let row = try openPackRow(number) else { return nil }
-    return (number, row)
-  }
-
-  /// The same by the pack's number.
-  func openPackRow(_ number: UInt32) throws(BlobStorageError) -> PackRow? {
-    guard let row = try packRow(number), row.state == .live, !row.isSealed else { return nil }
-    return row
-  }
-
   /// All holds on keys and states.
   package func keyHolds() throws(BlobStorageError) -> [KeyHold] {
     var holds: [KeyHold] = []

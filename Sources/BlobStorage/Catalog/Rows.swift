@@ -156,9 +156,7 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
   /// Where the payload begins in the pack, if it has a record of its own.
   package var payloadOffset: Int64 {
     place.offset
-      + Int64(
-        RecordHeader.byteCount(metaByteCount: metaByteCount, payloadByteCount: storedByteCount)
-          + metaByteCount)
+      + RecordHeader.payloadOffset(metaByteCount: metaByteCount, payloadByteCount: storedByteCount)
   }
 
   /// Where its payload lies in the pack, or its part of a frame's record.
@@ -250,19 +248,12 @@ package struct ManifestRow: Hashable, Sendable, TableValue {
   /// Where the payload begins in the pack.
   package var payloadOffset: Int64 {
     place.offset
-      + Int64(
-        RecordHeader.byteCount(
-          metaByteCount: ManifestRecord.metaByteCount, payloadByteCount: payloadByteCount)
-          + ManifestRecord.metaByteCount)
+      + RecordHeader.payloadOffset(
+        metaByteCount: ManifestRecord.metaByteCount, payloadByteCount: payloadByteCount)
   }
-  package var payloadByteCount: Int {
-    listedCount * (depth == 0 ? ChunkEntry.byteCount : ListEntry.byteCount)
-  }
+  package var payloadByteCount: Int { ManifestRecord.payloadByteCount(listing: listedCount, depth: depth) }
   /// Bytes of the whole record.
-  package var recordByteCount: Int {
-    RecordHeader.recordByteCount(
-      metaByteCount: ManifestRecord.metaByteCount, payloadByteCount: payloadByteCount)
-  }
+  package var recordByteCount: Int { ManifestRecord.recordByteCount(listing: listedCount, depth: depth) }
 
   func encode(into sink: inout some ByteSink) {
     sink.integer(place.pack)

@@ -1,5 +1,4 @@
 import Dispatch
-import Logging
 import Synchronization
 
 /// Orders the commits of one open store. Its threads share the locks of the live table, so they take turns here first.

@@ -332,14 +332,14 @@ package final class Tails: Sendable {
   ) throws(BlobStorageError) -> Bool {
     guard let (_, row) = try snapshot.openPack(entry.pack) else { return true }
     guard entry.isValid else { throw Self.unreadable(entry, from: row.appliedByteCount) }
-    let (known, file) = try state.withLock { (state) throws(BlobStorageError) -> (Int64, (any File)?) in
-      guard let index = state.index(entry.pack) else { return (0, nil) }
+    let (known, file, knownHeader) = state.withLock { (state) -> (Int64, (any File)?, PackHeader?) in
+      guard let index = state.index(entry.pack) else { return (0, nil, nil) }
       if state.tails[index].start > row.appliedByteCount {
         // The catalog was rebuilt and lacks records that had been settled: the pack is read again.
         state.tails[index].forget()
         state.isMade = false
       }
-      return (state.tails[index].end, state.tails[index].file)
+      return (state.tails[index].end, state.tails[index].file, state.tails[index].header)
     }
     let start = max(known, row.appliedByteCount)
     guard start < entry.published else { return true }
@@ -349,9 +349,10 @@ package final class Tails: Sendable {
       if try backend.isUnpublishable(entry.pack) { return false }
       throw Self.unreadable(entry, from: start)
     }
-    let scanner = try PackScanner(
-      file: file, name: entry.pack, codecs: codecs, store: store, upTo: entry.published)
-    let header = try scanner.headerOrSubstitute().header
+    // A process that has read the pack before reads a short tail with one call.
+    let scanner = PackScanner(
+      file: file, name: entry.pack, codecs: codecs, store: store, publishedUpTo: entry.published)
+    let header = if let knownHeader { knownHeader } else { try scanner.headerOrSubstitute().header }
     var records: [PackRecord] = []
     let end = try scanner.scanTail(header, from: start) { (record) in records.append(record) }
     guard end == entry.published, !(records.last?.continues ?? false) else {

@@ -2,7 +2,7 @@ import Foundation
 import Logging
 import Synchronization
 
-/// Holds, and puts without a key.
+/// Holds blobs by name, and stores blobs without a key.
 ///
 /// A put without a key commits a ref together with the drop of that ref, so that no view shows it. The hold is written
 /// before the commit begins. A collection that condemns packs later waits for the commit and then reads the holds. The
@@ -97,8 +97,8 @@ package struct BlobHolds {
     try checkHolds(name)
     guard let blob = try engine.openBlob(digest) else { return nil }
     defer { blob.close() }
-    return try VersionChanges.puttingBlob { () throws(BlobStorageError) in
-      try put(VersionChanges.content(of: blob), as: name, PutOptions())
+    return try OpenBlob.putting { () throws(BlobStorageError) in
+      try put(blob.content(), as: name, PutOptions())
     }
   }
 
@@ -120,6 +120,7 @@ package struct BlobHolds {
     }
   }
 
+  /// All holds on blobs.
   package func all() throws(BlobStorageError) -> [BlobHold] {
     try engine.checkOpen()
     return try HoldFile(engine.folder).read()

@@ -387,7 +387,7 @@ extension Engine {
     }
   }
 
-  // MARK: Puts
+  // MARK: Puts and changes
 
   package func put(
     _ key: String, _ content: BlobContent, _ options: PutOptions, _ progress: ProgressHandler? = nil

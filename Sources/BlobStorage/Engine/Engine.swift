@@ -489,7 +489,7 @@ extension Engine {
   }
 }
 
-/// What maintenance needs.
+/// Losses, recovery and the reserve.
 extension Engine {
   /// The losses that are not accepted yet. In a shared store these are the losses that its last extension found.
   package func losses() throws(BlobStorageError) -> StoreLosses { StoreLosses(try sharing.losses()) }

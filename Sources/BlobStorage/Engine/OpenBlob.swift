@@ -46,6 +46,29 @@ package final class OpenBlob: Sendable {
     return data
   }
 
+  /// The blob's bytes, for a put.
+  func content() throws(BlobStorageError) -> BlobContent {
+    let byteCount = layout.byteCount
+    if byteCount <= Int64(MemoryPut.byteCountMax) { return .data(Data(try read(0..<byteCount))) }
+    let next = Mutex<Int64>(0)
+    return .stream { [self] in
+      let start = next.withLock { $0 }
+      guard start < byteCount else { return nil }
+      let part = try firstPart(start..<byteCount)
+      next.withLock { $0 += Int64(part.count) }
+      return part
+    }
+  }
+
+  /// Runs a put of ``content()``. A put reports what its source throws as `sourceFailed`; here the source is the store
+  /// itself.
+  static func putting<T>(_ put: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    do throws(BlobStorageError) { return try put() } catch {
+      guard error.code == .sourceFailed else { throw error }
+      throw error.underlyingError as? BlobStorageError ?? error
+    }
+  }
+
   package func stream(
     _ range: Range<Int64>, to sink: (UnsafeRawBufferPointer) throws -> Void
   ) throws(BlobStorageError) {

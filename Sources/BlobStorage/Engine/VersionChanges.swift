@@ -1,7 +1,5 @@
-import Foundation
-import Synchronization
-
-/// Changes to versions that store no bytes: new versions refer to existing blobs.
+/// Links, restores, copies, renames and deletes versions. Stores bytes only where a commit may not refer to those that
+/// are there.
 ///
 /// While a version exists, everything that it needs exists. The commit that reads the version publishes the new one
 /// before any other commit can drop the old one. A version of another key needs more, because gc may already have
@@ -62,8 +60,8 @@ package struct VersionChanges {
     let metadata = StoredMetadata(row.metadata)
     var options = options
     (options.mediaType, options.metadata, options.codec) = (metadata.mediaType, metadata.own, nil)
-    return try Self.puttingBlob { () throws(BlobStorageError) in
-      try engine.store(to, Self.content(of: blob), options)
+    return try OpenBlob.putting { () throws(BlobStorageError) in
+      try engine.store(to, blob.content(), options)
     }
   }
 
@@ -77,8 +75,8 @@ package struct VersionChanges {
     try engine.check(options.condition, on: try Engine.keyBytes(key))
     guard let blob = try engine.openBlob(digest) else { return nil }
     defer { blob.close() }
-    return try Self.puttingBlob { () throws(BlobStorageError) in
-      try engine.put(key, Self.content(of: blob), options)
+    return try OpenBlob.putting { () throws(BlobStorageError) in
+      try engine.put(key, blob.content(), options)
     }
   }
 
@@ -202,30 +200,5 @@ package struct VersionChanges {
       return true
     }
     return digests
-  }
-
-  // MARK: Bytes that are in the store already
-
-  /// Runs a put of the bytes of an open blob. A put reports what its source throws as `sourceFailed`; here the source
-  /// is the store itself.
-  static func puttingBlob<T>(_ put: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-    do throws(BlobStorageError) { return try put() } catch {
-      guard error.code == .sourceFailed else { throw error }
-      throw error.underlyingError as? BlobStorageError ?? error
-    }
-  }
-
-  /// The bytes of an open blob, for a put.
-  static func content(of blob: OpenBlob) throws(BlobStorageError) -> BlobContent {
-    let byteCount = blob.layout.byteCount
-    if byteCount <= Int64(MemoryPut.byteCountMax) { return .data(Data(try blob.read(0..<byteCount))) }
-    let next = Mutex<Int64>(0)
-    return .stream {
-      let start = next.withLock { $0 }
-      guard start < byteCount else { return nil }
-      let part = try blob.firstPart(start..<byteCount)
-      next.withLock { $0 += Int64(part.count) }
-      return part
-    }
   }
 }

@@ -43,14 +43,6 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let forgetsNewBases = Weaknesses(rawValue: 1 << 14)
   /// A collector of a shared store ignores what writers published before they acknowledged.
   package static let removesByOldListing = Weaknesses(rawValue: 1 << 23)
-  /// A collector of a shared store does not wait for acknowledgements.
-  package static let removesBeforeAllPassed = Weaknesses(rawValue: 1 << 15)
-  /// A writer takes any object with its pack's name for its own.
-  package static let takesExistsForStored = Weaknesses(rawValue: 1 << 17)
-  /// A writer relies on packs of a shared store that were condemned when it began.
-  package static let pardonsSharedPacks = Weaknesses(rawValue: 1 << 18)
-  /// Machines publish or accept a writer's packs without the packs before them.
-  package static let acceptsGaps = Weaknesses(rawValue: 1 << 19)
   /// A view combines its tails with a snapshot of the catalog that is not the newest (V1, V2).
   package static let viewsOldSnapshots = Weaknesses(rawValue: 1 << 24)
   /// A catalog transaction does not settle the tails first (V5).
@@ -63,22 +55,10 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let ignoresCounts = Weaknesses(rawValue: 1 << 28)
   /// Long tails are neither settled nor refused (V4).
   package static let growsTails = Weaknesses(rawValue: 1 << 29)
-  /// A writer relies on published packs without checking that their objects exist.
-  package static let reliesWithoutAsking = Weaknesses(rawValue: 1 << 16)
-  /// A pack counts as published before the change that names it is stored.
-  package static let reportsBeforeChange = Weaknesses(rawValue: 1 << 20)
-  /// Ending a writer does not name its unnamed packs.
-  package static let skipsUnnamedPacks = Weaknesses(rawValue: 1 << 22)
-  /// A collector deletes changes before all writers have acknowledged their horizon.
-  package static let deletesChangesEarly = Weaknesses(rawValue: 1 << 30)
-  /// A returning machine trusts changes whose numbers may have been deleted and reused.
-  package static let trustsOldChanges = Weaknesses(rawValue: 1 << 31)
   /// Compaction copies a frame unchanged even if some members are garbage.
   package static let copiesDeadMembers = Weaknesses(rawValue: 1 << 32)
   /// Recompression replaces chunks even if they then have more bytes.
   package static let recompressesToMore = Weaknesses(rawValue: 1 << 33)
   /// A commit is published in the live table even if views would need to fetch its rows.
   package static let publishesOverOuterRows = Weaknesses(rawValue: 1 << 34)
-  /// A fence follows the last listed pack, and ignores removed packs.
-  package static let fencesByListing = Weaknesses(rawValue: 1 << 21)
 }

@@ -46,6 +46,13 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
     RecordHeader.recordByteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount)
   }
 
+  /// The length of the record of a chunk that is stored unencoded and alone.
+  package static func recordByteCount(unencoded count: Int) -> Int {
+    RecordHeader.recordByteCount(
+      metaByteCount: metaByteCount(
+        codecNumber: 0, plainByteCount: count, hasBase: false, hasFeatures: false), payloadByteCount: count)
+  }
+
   package func encodeMeta(into filler: inout ByteFiller) {
     digest.withUnsafeBytes { filler.raw($0) }
     filler.integer(codecNumber)

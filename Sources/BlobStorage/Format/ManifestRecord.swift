@@ -23,8 +23,17 @@ package struct ManifestRecord: Hashable, Sendable, RecordMeta {
   }
 
   /// The length of its payload.
-  package var payloadByteCount: Int {
-    listedCount * (depth == 0 ? ChunkEntry.byteCount : ListEntry.byteCount)
+  package var payloadByteCount: Int { Self.payloadByteCount(listing: listedCount, depth: depth) }
+
+  /// The length of a payload with `count` entries: chunks at depth 0, lists at depth 1.
+  package static func payloadByteCount(listing count: Int, depth: UInt8) -> Int {
+    count * (depth == 0 ? ChunkEntry.byteCount : ListEntry.byteCount)
+  }
+
+  /// The length of the whole record.
+  package static func recordByteCount(listing count: Int, depth: UInt8 = 0) -> Int {
+    RecordHeader.recordByteCount(
+      metaByteCount: metaByteCount, payloadByteCount: payloadByteCount(listing: count, depth: depth))
   }
 
   package var metaByteCount: Int { Self.metaByteCount }

@@ -64,6 +64,11 @@ package struct RecordHeader: Hashable, Sendable {
       + checksumByteCount
   }
 
+  /// Where the payload begins in such a record.
+  package static func payloadOffset(metaByteCount: Int, payloadByteCount: Int) -> Int64 {
+    Int64(byteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount) + metaByteCount)
+  }
+
   /// The length of such a record.
   package static func recordByteCount(metaByteCount: Int, payloadByteCount: Int = 0) -> Int {
     byteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount) + metaByteCount

@@ -18,9 +18,9 @@ struct DamageSearch {
     var version: (key: [UInt8], id: BlobVersion.ID)?
   }
 
-  private let engine: Engine
-
-  init(_ engine: Engine) { self.engine = engine }
+  let catalog: Catalog
+  let blobs: BlobSource
+  let folder: StoreFolder
 
   /// Calls `body` with every hold and version, and with the digests that it needs and that are missing, unreadable, or
   /// interesting according to `isInteresting`. Skips holds whose blobs were never stored, because a process died first.
@@ -28,8 +28,8 @@ struct DamageSearch {
     _ body: (_ owner: Owner, _ digest: BlobDigest, _ needs: [Need]) throws(BlobStorageError) -> Void,
     isInteresting: (BlobDigest) -> Bool
   ) throws(BlobStorageError) {
-    for hold in try HoldFile(engine.folder).read() {
-      let isStored = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+    for hold in try HoldFile(folder).read() {
+      let isStored = try catalog.read { (transaction) throws(BlobStorageError) in
         try transaction.place(ofBlob: hold.digest) != nil
       }
       guard isStored else { continue }
@@ -39,7 +39,7 @@ struct DamageSearch {
     // Versions may share a blob: the results for recent blobs are kept.
     var known: [BlobDigest: [Need]] = [:]
     for prefix in [InternalKey.prefix, []] {
-      var pages = KeyPages(engine.catalog, prefix: prefix, countMax: 500)
+      var pages = KeyPages(catalog, prefix: prefix, countMax: 500)
       while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
         var versions: [(stamp: Stamp, digest: BlobDigest)] = []
         try transaction.forEachVersion(of: name) { version in
@@ -48,7 +48,6 @@ struct DamageSearch {
         }
         return ((key, versions), versions.count)
       }) {
-        try engine.checkOpen()
         for (key, versions) in page {
           for (stamp, digest) in versions {
             let needs =
@@ -69,7 +68,7 @@ struct DamageSearch {
   }
 
   private func isThere(_ key: [UInt8], _ version: Stamp) throws(BlobStorageError) -> Bool {
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+    try catalog.read { (transaction) throws(BlobStorageError) in
       guard let name = try transaction.nameRow(key) else { return false }
       return try transaction.versionRow(of: name, version) != nil
     }
@@ -87,7 +86,7 @@ struct DamageSearch {
       guard known.insert(digest).inserted else { return }
       needs.append(Need(digest: digest, isPresent: isPresent, isDamaged: isDamaged, dependent: dependent))
     }
-    let walk = LiveWalk(engine.blobs)
+    let walk = LiveWalk(blobs)
     let outcome = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
       if isInteresting(digest) { need(digest, isPresent: true) }
       try walk.forEachRow(of: layout) { part, row in

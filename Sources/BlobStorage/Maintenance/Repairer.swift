@@ -120,7 +120,8 @@ struct Repairer {
     var unreadable: [LostVersion] = []
     // Packs may have been removed meanwhile, with copies of their chunks in others.
     _ = try engine.sharing.completeCatalog()
-    try DamageSearch(engine).forEachVersion { (owner, digest, needs) throws(BlobStorageError) in
+    let search = DamageSearch(catalog: engine.catalog, blobs: engine.blobs, folder: engine.folder)
+    try search.forEachVersion { (owner, digest, needs) throws(BlobStorageError) in
       for need in needs where baseless.contains(need.digest) { needed.insert(need.digest) }
       guard let (key, id) = owner.version,
         needs.contains(where: { !$0.isPresent || lost.contains($0.digest) })
@@ -131,7 +132,7 @@ struct Repairer {
     }
     let harmed = lost.union(findings.lazy.compactMap(\.digest))
     for hold in try BlobHolds(engine).all() {
-      let needs = try DamageSearch(engine).needs(of: hold.digest) { harmed.contains($0) }
+      let needs = try search.needs(of: hold.digest) { harmed.contains($0) }
       // If only the blob itself is missing, a process may have died before it stored the blob.
       let isUnreadable = needs.contains {
         harmed.contains($0.digest) || $0.isDamaged || !$0.isPresent && $0.digest != hold.digest
@@ -489,7 +490,7 @@ extension Repairer {
   private func lacks(
     _ versions: [LostVersion], _ lost: Set<BlobDigest>
   ) throws(BlobStorageError) -> [BlobDigest: Lack] {
-    let search = DamageSearch(engine)
+    let search = DamageSearch(catalog: engine.catalog, blobs: engine.blobs, folder: engine.folder)
     var lacks: [BlobDigest: Lack] = [:]
     var known: Set<BlobDigest> = []
     for version in versions where known.insert(version.report.digest).inserted {

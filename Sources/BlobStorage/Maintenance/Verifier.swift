@@ -191,7 +191,8 @@ struct Verifier {
     // By place, which takes one bit for each blob instead of a digest.
     var blobs = PlaceSet()
     var missingBlobs: Set<BlobDigest> = []
-    try DamageSearch(engine).forEachVersion { (owner, digest, needs) throws(BlobStorageError) in
+    let search = DamageSearch(catalog: engine.catalog, blobs: engine.blobs, folder: engine.folder)
+    try search.forEachVersion { (owner, digest, needs) throws(BlobStorageError) in
       let key = owner.name
       let place = try engine.catalog.read { (view) throws(BlobStorageError) in try view.place(ofBlob: digest)
       }

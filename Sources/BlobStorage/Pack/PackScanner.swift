@@ -42,12 +42,27 @@ package struct PackScanner {
     file: any File, name: PackName, codecs: CodecPool, store: StoreHeader? = nil, upTo end: Int64? = nil,
     commitMemoryByteCountMax: Int = BlobLimits.commitMemoryByteCountMax
   ) throws(BlobStorageError) {
-    self.store = store
-    self.commitMemoryByteCountMax = commitMemoryByteCountMax
+    self.init(
+      file, name, codecs, store, byteCount: min(try file.status().byteCount, end ?? .max),
+      commitMemoryByteCountMax)
+  }
+
+  /// Reads a tail up to a published length. Serves only ``headerOrSubstitute()`` and ``scanTail(_:from:_:)``, because
+  /// the file may be shorter.
+  init(file: any File, name: PackName, codecs: CodecPool, store: StoreHeader, publishedUpTo end: Int64) {
+    self.init(file, name, codecs, store, byteCount: end, BlobLimits.commitMemoryByteCountMax)
+  }
+
+  private init(
+    _ file: any File, _ name: PackName, _ codecs: CodecPool, _ store: StoreHeader?, byteCount: Int64,
+    _ commitMemoryByteCountMax: Int
+  ) {
     self.file = file
     self.name = name
     self.codecs = codecs
-    byteCount = min(try file.status().byteCount, end ?? .max)
+    self.store = store
+    self.byteCount = byteCount
+    self.commitMemoryByteCountMax = commitMemoryByteCountMax
   }
 
   /// Reads the pack's header and checks that it is this pack's.
@@ -319,6 +334,8 @@ package struct PackScanner {
       do throws(BlobStorageError) {
         let raw = try wholeRecord(at: offset, &window, readsPayload: false)
         guard raw.end <= byteCount else { return end }
+        // The payload is not read. The file may have been cut since it was published.
+        if raw.end == byteCount { _ = try window.bytes(at: byteCount - 1, 1) }
         let records = try raw.records(by: &decoder)
         heldByteCount += Self.memoryByteCount(records)
         guard heldByteCount <= commitMemoryByteCountMax else { return end }

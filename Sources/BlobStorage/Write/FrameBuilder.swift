@@ -38,16 +38,10 @@ package struct JoinedChunks: Sendable {
         FrameRecord.Member(digest: $0.digest, plainByteCount: $0.range.count, features: $0.features)
       })
     let aloneByteCount = members.reduce(0) { sum, member in
-      sum + (member.alone?.recordByteCount ?? Self.plainRecordByteCount(member.range.count))
+      sum + (member.alone?.recordByteCount ?? ChunkRecord.recordByteCount(unencoded: member.range.count))
     }
     guard record.header(payloadByteCount: stored.count).recordByteCount < aloneByteCount else { return }
     frame = (record, stored)
-  }
-
-  private static func plainRecordByteCount(_ count: Int) -> Int {
-    RecordHeader.recordByteCount(
-      metaByteCount: ChunkRecord.metaByteCount(
-        codecNumber: 0, plainByteCount: count, hasBase: false, hasFeatures: false), payloadByteCount: count)
   }
 
   /// Returns the records to append.

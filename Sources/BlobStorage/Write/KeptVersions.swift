@@ -1,4 +1,4 @@
-/// Versions that stay while a session's commits drop, replace or refer to others: what must be durable and whole first.
+/// Syncs the versions that stay before a commit drops or replaces others, and says which versions may still be lost.
 package struct KeptVersions {
   let session: WriterSession
 
@@ -16,7 +16,7 @@ package struct KeptVersions {
     // In a bucket they are asked for when the commit is published.
     guard session.backend.isDurableOnceSynced, !keys.isEmpty else { return try commit { _ in } }
     for _ in 0..<Self.syncCountMax {
-      _ = try lostPack(securing: keys) { (_, name, _) in name.current.map { [$0.row.place] } ?? [] }
+      try syncPacks(of: keys) { (_, name, _) in name.current.map { [$0.row.place] } ?? [] }
       do throws(BlobStorageError) {
         return try commit { (commit) throws(BlobStorageError) in try commit.checkKept(keys) }
       } catch {
@@ -36,13 +36,13 @@ package struct KeptVersions {
   ///
   /// - Parameter places: where the versions of a key lie that stay. The key has an index in `keys`.
   /// - Throws: `poisoned` if the sync of such a pack has failed that is open.
-  package func secure(
+  package func securePacks(
     of keys: [[UInt8]],
     _ places: (_ index: Int, NameRow, ReadTransaction) throws(BlobStorageError) -> [Place]
   ) throws(BlobStorageError) {
     // In a bucket, versions that are not published do not count.
     guard session.backend.isDurableOnceSynced else { return }
-    while let lost = try lostPack(securing: keys, places) {
+    while let lost = try syncPacks(of: keys, places) {
       guard try session.isRecovered(lost) else { throw .unsynced(lost) }
     }
   }
@@ -57,7 +57,7 @@ package struct KeptVersions {
   ) throws(BlobStorageError) -> T {
     guard session.backend.isDurableOnceSynced, count > 0 else { return try commit(false) }
     for _ in 0..<Self.syncCountMax {
-      try secure(of: keys) { (_, name, view) throws(BlobStorageError) in
+      try securePacks(of: keys) { (_, name, view) throws(BlobStorageError) in
         guard name.versionCount > count else { return [] }
         return try view.versions(of: name).prefix(count).map(\.row.place)
       }
@@ -83,8 +83,9 @@ package struct KeptVersions {
   }
 
   /// - Returns: a pack whose sync has failed.
-  private func lostPack(
-    securing keys: [[UInt8]],
+  @discardableResult
+  private func syncPacks(
+    of keys: [[UInt8]],
     _ places: (_ index: Int, NameRow, ReadTransaction) throws(BlobStorageError) -> [Place]
   ) throws(BlobStorageError) -> PackName? {
     let unsynced = try session.catalog.read { (view) throws(BlobStorageError) -> Set<PackName> in

@@ -9,7 +9,9 @@ import Synchronization
 package final class CatalogExtension: Sendable {
   private struct Turns: Sendable {
     var begunCount = 0
-    var waitingCount = 0
+    #if DEBUG || WEAKNESSES
+      var waitingCount = 0
+    #endif
     /// The last finished run, and the missing packs it found. Cancelling one waiting thread does not cancel the others.
     var last: (number: Int, isFull: Bool, missing: Result<[PackName], BlobStorageError>)?
   }
@@ -79,11 +81,11 @@ package final class CatalogExtension: Sendable {
   ///   each new pack, several at once. If it lists all packs, also one listing for each 1,000.
   @discardableResult
   package func run(isFull: Bool = false) throws(BlobStorageError) -> ExtensionReport {
-    let asked = turns.withLock { turns in
-      turns.waitingCount += 1
-      return turns.begunCount
-    }
-    defer { turns.withLock { $0.waitingCount -= 1 } }
+    let asked = turns.withLock { $0.begunCount }
+    #if DEBUG || WEAKNESSES
+      turns.withLock { $0.waitingCount += 1 }
+      defer { turns.withLock { $0.waitingCount -= 1 } }
+    #endif
     try turn.acquire()
     defer { turn.release() }
     let (last, number) = turns.withLock { turns -> (Result<[PackName], BlobStorageError>?, Int) in
@@ -98,8 +100,10 @@ package final class CatalogExtension: Sendable {
     return try result.get()
   }
 
-  /// The number of callers in ``run(isFull:)``.
-  package var waitingCount: Int { turns.withLock { $0.waitingCount } }
+  #if DEBUG || WEAKNESSES
+    /// The number of callers in ``run(isFull:)``, for tests.
+    package var waitingCount: Int { turns.withLock { $0.waitingCount } }
+  #endif
 
   /// Extends the catalog because a read lacks data.
   ///

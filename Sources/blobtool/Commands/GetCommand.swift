@@ -62,7 +62,9 @@ struct GetCommand: StoreCommand {
     let rest = reader.byteCount - offset
     let range = offset..<offset + min(length?.value ?? rest, rest)
     let file = output == "-" ? nil : output
-    let target = try file.map { try OutputTarget.file($0, outside: store) } ?? OutputTarget.standardOutput
+    let target =
+      try file.map { try OutputTarget.file($0, outside: try shared.place().folder) }
+      ?? OutputTarget.standardOutput
     do {
       try await shared.withProgress { try await copy(range, of: reader, to: target, $0) }
     } catch {

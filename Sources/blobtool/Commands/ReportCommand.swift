@@ -35,7 +35,7 @@ struct ReportCommand: StoreCommand {
     }
     let page = { ReportPage(report, store: store.information, made: Date()).html }
     if let output {
-      let target = try OutputTarget.file(output, outside: store)
+      let target = try OutputTarget.file(output, outside: try shared.place().folder)
       do {
         var html = page()
         try html.withUTF8 { try target.write(UnsafeRawBufferPointer($0)) }

@@ -20,10 +20,10 @@ final class OutputTarget: Sendable {
 
   /// A file at `path`. Replaces an existing file, follows a link, and writes to a device or pipe.
   ///
-  /// - Parameter store: nothing is written into its folder.
-  static func file(_ path: String, outside store: BlobStore) throws -> OutputTarget {
+  /// - Parameter storeFolder: nothing is written into this folder.
+  static func file(_ path: String, outside storeFolder: String) throws -> OutputTarget {
     let file = URL(fileURLWithPath: path)
-    let folder = URL(fileURLWithPath: store.information.path).resolvingSymlinksInPath().path + "/"
+    let folder = URL(fileURLWithPath: storeFolder).resolvingSymlinksInPath().path + "/"
     // A new file is in an existing folder, and an existing one may be a link.
     let places = [file.deletingLastPathComponent(), file].map { $0.resolvingSymlinksInPath().path + "/" }
     guard !places.contains(where: { $0.utf8.starts(with: folder.utf8) }) else {

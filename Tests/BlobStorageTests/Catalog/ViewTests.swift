@@ -362,9 +362,13 @@ struct ViewTests {
     for _ in 0..<20 { for engine in pair.both { try look(engine) } }
     let made = calls.withLock { Array($0[before...]) }
     #expect(made.isEmpty == weaknesses.isEmpty, "\(made)")
-    // And what has changed is seen.
+    // And what has changed is seen, by one read of its pack.
     _ = try pair.one.put("k5", [5])
+    let last = calls.withLock { $0.count }
     #expect(try pair.two.version("k5", nil)?.byteCount == 1)
+    let looked = calls.withLock { Array($0[last...]) }
+    #expect(looked.count { $0.hasPrefix("read ") } == 1, "\(looked)")
+    #expect(looked.count == 1 || !weaknesses.isEmpty, "\(looked)")
     try pair.close()
   }
 

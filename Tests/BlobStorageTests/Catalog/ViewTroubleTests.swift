@@ -215,6 +215,28 @@ struct ViewTroubleTests {
     try pair.close()
   }
 
+  /// Fails if a chunk counts whose last bytes the file has lost since they were published.
+  @Test("is refused if the pack was cut inside the last chunk")
+  func cutTail() throws {
+    let pair = try Pair()
+    _ = try pair.one.put("a", [1])
+    #expect(try pair.two.data("a", nil) == Data([1]))
+    var random = SplitMix64(seed: 7)
+    let bytes = random.bytes(3_000)
+    let digest = BlobDigest.of(bytes.span.bytes, by: pair.one.header.digestAlgorithm)
+    try pair.one.writer.append(
+      .chunk(ChunkRecord(digest: digest, plainByteCount: bytes.count, codecNumber: 0)),
+      payload: bytes.span.bytes)
+    _ = try pair.one.writer.commit(on: []) { _ in }
+    let slot = try #require(pair.one.ownSlot())
+    let path = FilePath(pair.place.path).appending("packs").appending(slot.pack.fileName)
+    let file = try SystemFiles().open(path, .readWrite)
+    defer { file.close() }
+    try file.truncate(to: slot.published - 1)
+    #expect(failure { _ = try pair.two.data("a", nil) }?.code == .corrupted)
+    for engine in pair.both { do { try engine.close() } catch {} }
+  }
+
   /// V1: fails if a commit goes on to be published by a length that views do not look at any more.
   @Test("shows what a process commits to a pack that a catalog made anew has found damaged")
   func damagedWhileOpen() throws {

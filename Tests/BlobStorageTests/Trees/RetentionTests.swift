@@ -509,6 +509,20 @@ struct RetentionTests {
     try await last.close()
   }
 
+  @Test("a hold says how long its prefix may be")
+  func longHold() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    let key = String(repeating: "k", count: 1_100)
+    try await store.set(key, to: Data("1".utf8))
+    for target in [HoldTarget.key(key), .prefix(key)] {
+      let error = await #expect(throws: BlobStorageError.self) { try await store.hold(target, as: "long") }
+      #expect(error?.code == .limitExceeded && error?.message.contains("a prefix of at most 999") == true)
+    }
+    try await store.hold(.prefix(String(key.prefix(999))), as: "long")
+    await expectHeld("long") { _ = try await store.delete(key) }
+  }
+
   @Test("refuses rules that would drop everything, and the empty prefix")
   func refused() async throws {
     let place = try StorePlace()

@@ -5,7 +5,7 @@ import Foundation
 import Synchronization
 
 /// Many small blobs, each put by itself, then got in random order from the store opened anew:
-/// small BLOBS STORE relaxed|durable THREADS blocking|async
+/// small BLOBS STORE relaxed|durable THREADS blocking|checksum|async
 func measureSmall(_ words: [String]) async throws -> [String: Any] {
   let names = try order(of: words[1])
   let blobs = try names.sorted().map {
@@ -14,6 +14,7 @@ func measureSmall(_ words: [String]) async throws -> [String: Any] {
   let options = words[3] == "durable" ? PutOptions() : .relaxed
   let threadCount = try number(words[4])
   let isAsync = words[5] == "async"
+  let verification = words[5] == "checksum" ? Verification.checksum : .digest
   var store = try BlockingBlobStore.create(at: words[2])
   var (puts, gets, whole) = (Durations(), Durations(), Durations())
   if threadCount > 1 {
@@ -44,7 +45,7 @@ func measureSmall(_ words: [String]) async throws -> [String: Any] {
     let data =
       isAsync
       ? try await gets.time { try await store.store.data(forKey: key) }
-      : try gets.time { try store.data(forKey: key) }
+      : try gets.time { try store.data(forKey: key, verification: verification) }
     byteCount += data?.count ?? 0
   }
   try store.close()

@@ -2,6 +2,9 @@
 package struct KeyHold: Hashable, Sendable {
   private static let tag: [UInt8] = [0x48, 0x4c, 0x44, 0x31]  // HLD1
 
+  /// The longest prefix that fits into a version's metadata, beside a state's number and time.
+  package static let prefixByteCountMax = 999
+
   package var name: String
   /// The prefix of the held keys; with `isExact` the key itself.
   package var prefix: [UInt8]
