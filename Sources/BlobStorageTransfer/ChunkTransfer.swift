@@ -229,7 +229,8 @@ final class ChunkTransfer {
     storedByteCount += Int64(added)
   }
 
-  private func commit() throws(BlobStorageError) {
+  /// Makes the chunks that were copied readable in the target.
+  func commit() throws(BlobStorageError) {
     _ = try target.writer.commit(on: []) { _ in }
     committedMark = target.writer.addedByteCount
   }

@@ -356,6 +356,7 @@ package final class Copier {
         blobs[digest] = nil
       }
     }
+    if comparesInTarget { try compareInTarget(&blobs, &failures, transfer) }
     report.chunkCount += transfer.chunkCount
     report.newByteCount += transfer.newByteCount
     report.storedByteCount += transfer.storedByteCount
@@ -367,6 +368,8 @@ package final class Copier {
   private func prepare(_ digest: BlobDigest, _ transfer: ChunkTransfer) throws(BlobStorageError) -> Blob {
     if let layout = try layoutInTarget(digest, transfer) { return Blob(layout: layout, isNamed: true) }
     let layout = try layoutInSource(digest)
+    // What this reads is in memory when it is copied.
+    if !comparesInTarget { try compare(layout, in: source) }
     try transfer.need(layout.listDigests)
     try LiveWalk(source.blobs).forEachPart(of: layout) { (part) throws(BlobStorageError) in
       guard part.kind == .chunk else { return true }
@@ -375,6 +378,31 @@ package final class Copier {
       return true
     }
     return Blob(layout: layout, isNamed: false)
+  }
+
+  /// Where the bytes of blobs are compared with their digests: not over a network, if one side is here.
+  private var comparesInTarget: Bool { source.backend.readAheadCount > 0 }
+
+  /// Compares the bytes of a blob of several chunks with its digest. Chunks that are right by themselves may be those
+  /// of another blob, because nothing but this guards a manifest.
+  private func compare(_ layout: BlobLayout, in store: Engine) throws(BlobStorageError) {
+    if layout.chunkCount > 1 { try store.blobs.streamWhole(layout) { _ in } }
+  }
+
+  private func compareInTarget(
+    _ blobs: inout [BlobDigest: Blob], _ failures: inout [BlobDigest: BlobStorageError],
+    _ transfer: ChunkTransfer
+  ) throws(BlobStorageError) {
+    let copied = blobs.values.filter { !$0.isNamed && $0.layout.chunkCount > 1 }
+    if copied.isEmpty { return }
+    try transfer.commit()
+    for blob in copied {
+      do throws(BlobStorageError) { try compare(blob.layout, in: target) } catch {
+        guard error.code == .corrupted else { throw error }
+        failures[blob.layout.digest] = error
+        blobs[blob.layout.digest] = nil
+      }
+    }
   }
 
   func layoutInSource(_ digest: BlobDigest) throws(BlobStorageError) -> BlobLayout {

@@ -47,6 +47,9 @@ struct SameContent {
 
   /// Whether the file holds the version's bytes and all chunks of the version can be shared.
   ///
+  /// Compares the digest of the whole as well: equal chunks are no proof, because a manifest can name the chunks of
+  /// other bytes.
+  ///
   /// - Parameter progress: receives the number of bytes compared so far.
   func isHeld(
     by file: InputFile, progress: (Int64) -> Void
@@ -55,7 +58,7 @@ struct SameContent {
     var offset: Int64 = 0
     var group: ArraySlice<ChunkEntry> = []
     var looked: Int64 = 0
-    let buffers = BufferPool()
+    var whole = DigestStream(layout.digest.algorithm)
     do throws(BlobStorageError) {
       try planner.blobs.work.orderedMap(
         inFlightMax: planner.blobs.work.width * 2 + 1,
@@ -71,18 +74,23 @@ struct SameContent {
           return batch
         },
         transform: { (batch) throws(BlobStorageError) in
-          try buffers.withBuffer(byteCount: batch.byteCount) { (buffer) throws(BlobStorageError) in
-            try file.read(into: buffer, at: batch.start) == batch.byteCount
-              && Self.isSame(buffer.bytes, batch.entries)
+          let bytes = try [UInt8](filling: batch.byteCount) { (buffer) throws(BlobStorageError) in
+            try file.read(into: buffer, at: batch.start)
           }
+          guard bytes.count == batch.byteCount, Self.isSame(bytes.span.bytes, batch.entries) else {
+            return nil
+          }
+          return bytes
         },
-        consume: { if !$0 { isSame = false } })
+        consume: { (bytes: [UInt8]?) in
+          if let bytes { whole.update(bytes.span.bytes) } else { isSame = false }
+        })
     } catch {
       // A list of the manifest cannot be read. Putting the file again heals it.
       guard error.code == .corrupted else { throw error }
       return false
     }
-    return isSame && offset == layout.byteCount
+    return isSame && offset == layout.byteCount && whole.finalize() == layout.digest
   }
 
   /// Puts the content again as the key's newest version, with the options' metadata. Returns nil if the key now holds

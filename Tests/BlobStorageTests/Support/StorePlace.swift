@@ -49,3 +49,24 @@ extension Engine {
     try put(key, .data(Data(bytes)), options)
   }
 }
+
+/// Gives a key a version whose manifest names the chunks of another blob, as no writer does: each chunk is right by
+/// itself.
+func plantManifest(_ key: String, _ digest: BlobDigest, naming other: BlobDigest, in engine: Engine) throws {
+  let layout = try #require(try engine.blobs.layout(other))
+  var chunks: [ChunkEntry] = []
+  try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) { placed in
+    chunks.append(placed.entry)
+    return true
+  }
+  let forged = try BlobLayout(digest: digest, chunks: chunks)
+  let newest = try engine.versions(key).map(\.id.stamp.time).max() ?? 1 << 40
+  _ = try engine.writer.commit(on: [Array(key.utf8)]) { (commit) throws(BlobStorageError) in
+    _ = try commit.appendManifest(of: forged) { _ in false }
+    _ = try commit.append(
+      .ref(
+        RefRecord(
+          key: Array(key.utf8), version: Stamp(time: newest + 1, writer: 1), replaced: .none, digest: digest,
+          byteCount: forged.byteCount, created: 1 << 40, metadata: [])))
+  }
+}

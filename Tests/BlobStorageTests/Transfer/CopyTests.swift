@@ -61,6 +61,28 @@ struct CopyTests {
     }
   }
 
+  @Test("takes over no blob whose manifest names the chunks of other bytes", arguments: CopyPlace.pairs)
+  func otherBytes(_ fromRemote: Bool, _ toRemote: Bool) throws {
+    var random = SplitMix64.announced()
+    let (from, to) = (
+      try CopyPlace(isRemote: fromRemote, Self.options), try CopyPlace(isRemote: toRemote, Self.options)
+    )
+    let source = try from.engine()
+    let right = random.bytes(100_000)
+    _ = try source.put("right", right, PutOptions())
+    let wrong = BlobDigest.of(random.bytes(20), by: source.header.digestAlgorithm)
+    try plantManifest("wrong", wrong, naming: BlobDigest.of(right), in: source)
+    let target = try to.engine()
+    let report = try runCopy(source, to: target)
+    #expect(report.damaged.map(\.key) == ["wrong"] && report.damaged.map(\.digest) == [wrong])
+    #expect(report.damaged.first?.reason.contains("names the chunks of other bytes") == true)
+    #expect(try target.versions("wrong").isEmpty && !target.contains(wrong))
+    #expect(try target.data("right", nil) == Data(right))
+    #expect(try target.verify(.blobs).damaged == [])
+    try target.close()
+    try source.close()
+  }
+
   @Test("keeps how chunks are stored: bases and codecs", arguments: CopyPlace.pairs)
   func stored(_ fromRemote: Bool, _ toRemote: Bool) throws {
     var random = SplitMix64.announced()

@@ -32,6 +32,20 @@ struct SameContentTests {
     #expect(try engine.verify().damaged.isEmpty)
   }
 
+  @Test("is stored as it is if the version's manifest names its chunks under another digest")
+  func otherDigest() throws {
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 16_384))
+    let engine = try place.engine()
+    defer { try? engine.close() }
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(3_000_000)
+    let right = try Self.put(bytes, place, engine).version.digest
+    try plantManifest("key", BlobDigest.of(random.bytes(20)), naming: right, in: engine)
+    let again = try Self.put(bytes, place, engine)
+    #expect(again.version.digest == right)
+    #expect(try engine.data("key", nil) == Data(bytes))
+  }
+
   @Test("is stored as it is, wherever a byte of it has changed", arguments: [0, 1_499_999, 2_999_999])
   func changed(at index: Int) throws {
     let place = try StorePlace(StoreOptions(averageChunkByteCount: 16_384))
