@@ -167,7 +167,7 @@ public struct SnapshotRepository: Sendable, Hashable {
     process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
     process.arguments = Self.defaultSignals + [program.rawValue] + arguments
     if let folder { process.currentDirectoryURL = folder }
-    let (result, errors) = (Pipe(), Pipe())
+    let (result, errors) = keepingStandardDescriptors { (Pipe(), Pipe()) }
     (process.standardOutput, process.standardError) = (result, errors)
     do { try process.run() } catch {
       throw BlobStorageError(.sourceFailed, "\(program.rawValue) cannot be started.", underlying: error)

@@ -25,7 +25,10 @@ final class FuseSession: @unchecked Sendable {
     var reason = [CChar](repeating: 0, count: 256)
     // `self` keeps the service alive as long as the session.
     let context = Unmanaged.passUnretained(service).toOpaque()
-    guard let session = bs_fuse_mount(folder, options, Self.calls, context, &reason, reason.count) else {
+    let mounted = keepingStandardDescriptors {
+      bs_fuse_mount(folder, options, Self.calls, context, &reason, reason.count)
+    }
+    guard let session = mounted else {
       let text = String(decoding: reason.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
         .split(whereSeparator: \.isNewline).joined(separator: " ")
       throw BlobStorageError(

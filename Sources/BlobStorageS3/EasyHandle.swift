@@ -24,7 +24,7 @@ final class EasyHandle: @unchecked Sendable {
     if let refusal = Self.refusal {
       throw BlobStorageError(.io, "Cannot load libcurl (\(refusal)): install the package libcurl4.")
     }
-    guard let handle = bs_curl_open() else {
+    guard let handle = keepingStandardDescriptors(bs_curl_open) else {
       throw BlobStorageError(.io, "libcurl has no memory: close other programs and try again.")
     }
     self.handle = handle

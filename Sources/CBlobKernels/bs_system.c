@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,64 @@ ssize_t bs_share_owner_at(int directory, const char *path) {
   return result(fchownat(directory, path, owner.st_uid, owner.st_gid, AT_SYMLINK_NOFOLLOW));
 }
 
-ssize_t bs_open_at(int directory, const char *path, int options) {
+// Descriptors 0 to 2 belong to the program, also while it has closed them: what it then writes to its standard error
+// would go into a file of the store.
+enum { FIRST_OWN = 3 };
+
+// Moves a descriptor above the standard ones.
+static int raised(int fd) {
+  if (fd < 0 || fd >= FIRST_OWN) return fd;
+  int moved = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_OWN);
+  int reason = errno;
+  close(fd);
+  errno = reason;
+  return moved;
+}
+
+static pthread_mutex_t occupation = PTHREAD_MUTEX_INITIALIZER;
+static unsigned occupier_count;
+static int is_occupied[FIRST_OWN];
+
+// Descriptors like these fail every read and write, as closed ones do, and nobody else has any.
+#if defined(O_PATH)
+#define PLACEHOLDER (O_PATH | O_CLOEXEC)
+static int is_placeholder(int fd) {
+  int flags = fcntl(fd, F_GETFL);
+  return flags >= 0 && (flags & O_PATH);
+}
+#else
+#define PLACEHOLDER (O_RDONLY | O_CLOEXEC)
+static int is_placeholder(int fd) { return fcntl(fd, F_GETFL) >= 0; }
+#endif
+
+void bs_occupy_standard(void) {
+  pthread_mutex_lock(&occupation);
+  occupier_count++;
+  for (int number = 0; number < FIRST_OWN; number++) {
+    if (fcntl(number, F_GETFD) >= 0) continue;
+    // The system gives the lowest free number.
+    int fd = open("/", PLACEHOLDER);
+    if (fd == number) is_occupied[number] = 1;
+    else if (fd >= 0) close(fd);
+  }
+  pthread_mutex_unlock(&occupation);
+}
+
+void bs_release_standard(void) {
+  pthread_mutex_lock(&occupation);
+  if (--occupier_count == 0) {
+    for (int number = 0; number < FIRST_OWN; number++) {
+      // The program may have put a descriptor of its own there meanwhile.
+      if (is_occupied[number] && is_placeholder(number)) close(number);
+      is_occupied[number] = 0;
+    }
+  }
+  pthread_mutex_unlock(&occupation);
+}
+
+ssize_t bs_close_on_exec(int fd) { return result(fcntl(fd, F_SETFD, FD_CLOEXEC)); }
+
+static int open_file(int directory, const char *path, int options) {
   int flags = O_CLOEXEC;
   flags |= (options & BS_OPEN_WRITE) ? O_RDWR : O_RDONLY;
   if (options & BS_OPEN_CREATE) flags |= O_CREAT;
@@ -70,9 +128,18 @@ ssize_t bs_open_at(int directory, const char *path, int options) {
       // Where it cannot be given away, it stays root's.
       if (fchown(fd, owner.st_uid, owner.st_gid) < 0) errno = 0;
     }
-    if (fd >= 0 || errno != EEXIST || (options & BS_OPEN_EXCLUSIVE)) return result(fd);
+    if (fd >= 0 || errno != EEXIST || (options & BS_OPEN_EXCLUSIVE)) return fd;
   }
-  return result(openat(directory, path, flags, 0600));
+  return openat(directory, path, flags, 0600);
+}
+
+ssize_t bs_open_at(int directory, const char *path, int options) {
+  // Not even for a moment may a file that can be written have such a number.
+  if (options & BS_OPEN_WRITE) bs_occupy_standard();
+  int fd = raised(open_file(directory, path, options));
+  ssize_t outcome = result(fd);
+  if (options & BS_OPEN_WRITE) bs_release_standard();
+  return outcome;
 }
 
 ssize_t bs_close(int fd) { return result(close(fd)); }
@@ -83,7 +150,7 @@ ssize_t bs_descriptor_limit(void) {
   return limit.rlim_cur > INT32_MAX ? INT32_MAX : (ssize_t)limit.rlim_cur;
 }
 
-ssize_t bs_duplicate(int fd) { return result(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
+ssize_t bs_duplicate(int fd) { return result(fcntl(fd, F_DUPFD_CLOEXEC, FIRST_OWN)); }
 
 ssize_t bs_read(int fd, void *bytes, size_t count) {
   ssize_t outcome = result(read(fd, bytes, count));
@@ -336,7 +403,7 @@ ssize_t bs_boot_identity(char *text, size_t capacity) {
   while (length && text[length - 1] == 0) length--;
   return (ssize_t)length;
 #else
-  int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  int fd = raised(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
   if (fd < 0) return -(ssize_t)errno;
   ssize_t length = result(read(fd, text, capacity));
   close(fd);

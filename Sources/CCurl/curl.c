@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define FUNCTIONS(X)                                                                                               \
   X(global_init) X(easy_init) X(easy_cleanup) X(easy_reset) X(easy_perform) X(easy_setopt) X(easy_getinfo)         \
@@ -36,7 +37,12 @@ const char *bs_curl_start(void) {
   return code == CURLE_OK ? NULL : curl.easy_strerror(code);
 }
 
-CURL *bs_curl_open(void) { return curl.easy_init(); }
+CURL *bs_curl_open(void) {
+  CURL *handle = curl.easy_init();
+  // Without a URL this fails at once. It makes the descriptors that the handle keeps for itself.
+  if (handle != NULL) curl.easy_perform(handle);
+  return handle;
+}
 
 void bs_curl_reset(CURL *handle) { curl.easy_reset(handle); }
 
@@ -60,6 +66,17 @@ CURLcode bs_curl_set_error_buffer(CURL *handle, char *buffer) {
   return curl.easy_setopt(handle, CURLOPT_ERRORBUFFER, buffer);
 }
 
+// The standard descriptors belong to the program, also while it has closed them.
+static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address) {
+  (void)context, (void)purpose;
+  int fd = socket(address->family, address->socktype, address->protocol);
+  if (fd < 0) return CURL_SOCKET_BAD;
+  if (fd > STDERR_FILENO) return fd;
+  int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  close(fd);
+  return moved < 0 ? CURL_SOCKET_BAD : moved;
+}
+
 static int use_connection(void *context, curl_socket_t socket, curlsocktype purpose) {
   (void)purpose;
   *(curl_socket_t *)context = socket;
@@ -67,7 +84,8 @@ static int use_connection(void *context, curl_socket_t socket, curlsocktype purp
 }
 
 CURLcode bs_curl_set_connection(CURL *handle, curl_socket_t *connection) {
-  CURLcode code = curl.easy_setopt(handle, CURLOPT_SOCKOPTFUNCTION, use_connection);
+  CURLcode code = curl.easy_setopt(handle, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+  if (code == CURLE_OK) code = curl.easy_setopt(handle, CURLOPT_SOCKOPTFUNCTION, use_connection);
   return code == CURLE_OK ? curl.easy_setopt(handle, CURLOPT_SOCKOPTDATA, connection) : code;
 }
 

@@ -4,6 +4,7 @@
 #if __has_include(<fuse_lowlevel.h>)
 #define FUSE_USE_VERSION 35
 #include <errno.h>
+#include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,7 +199,10 @@ struct bs_fuse_session *bs_fuse_mount(
   struct fuse_args list = FUSE_ARGS_INIT(3, arguments);
   session->fuse = fuse_session_new(&list, &operations, sizeof operations, session);
   fuse_opt_free_args(&list);
-  if (session->fuse && fuse_session_mount(session->fuse, folder) == 0) return session;
+  if (session->fuse && fuse_session_mount(session->fuse, folder) == 0) {
+    fcntl(fuse_session_fd(session->fuse), F_SETFD, FD_CLOEXEC);
+    return session;
+  }
   snprintf(reason, reason_size, "%s", last_message);
   if (session->fuse) fuse_session_destroy(session->fuse);
   free(session);

@@ -63,10 +63,10 @@ package final class Database: @unchecked Sendable {
     try Database.check(mdb_env_set_maxdbs(handle, UInt32(Table.allCases.count)), "set up")
     try Database.check(mdb_env_set_maxreaders(handle, 1_022), "set up")
     try Database.check(mdb_env_set_mapsize(handle, catalog.mapByteCount), "set up")
-    try Self.allocateLock(folder.entry("lock.mdb"), files)
+    try Self.allocatedLock(folder.entry("lock.mdb"), files).close()
     // No syncs: after a power cut the catalog is rebuilt. No thread-local readers: pool threads share transactions.
     let flags = UInt32(MDB_NOSYNC | MDB_NOTLS | MDB_NORDAHEAD)
-    try Database.check(mdb_env_open(handle, folder.string, flags, 0o600), "open")
+    try Self.openEnvironment(handle, folder, flags, "open")
     dataFile = try files.open(folder.entry("data.mdb"), .read)
     var information = MDB_envinfo()
     var statistics = MDB_stat()
@@ -111,19 +111,44 @@ package final class Database: @unchecked Sendable {
     if let place { SharedDatabases.closed(place, number) }
   }
 
+  /// Has LMDB open its files.
+  private static func openEnvironment(
+    _ handle: OpaquePointer?, _ folder: FilePath, _ flags: UInt32, _ tried: String
+  ) throws(BlobStorageError) {
+    let code = keepingStandardDescriptors { mdb_env_open(handle, folder.string, flags, 0o600) }
+    guard code != outOfMemory else { throw lacksAddressSpace }
+    try check(code, tried)
+    // LMDB leaves this one file to the programs that the process starts.
+    var descriptor: Int32 = -1
+    try check(mdb_env_get_fd(handle, &descriptor), tried)
+    closeOnExec(descriptor)
+  }
+
+  /// Begins and ends a read: with its first one, LMDB takes the lock of the process ID for good.
+  private static func lockProcessID(_ handle: OpaquePointer) throws(BlobStorageError) {
+    var transaction: OpaquePointer?
+    let code = mdb_txn_begin(handle, nil, UInt32(MDB_RDONLY), &transaction)
+    // Another process has grown the database. LMDB notices that after it has taken the lock.
+    if code == MDB_MAP_RESIZED { return }
+    try check(code, "begin")
+    mdb_txn_abort(transaction)
+  }
+
   /// Allocates LMDB's table of readers before it is mapped. On a full disk, touching a page of it that was never
   /// written would end the process. Another process that opens the database now does the same.
-  private static func allocateLock(_ path: FilePath, _ files: any FileSystem) throws(BlobStorageError) {
+  private static func allocatedLock(
+    _ path: FilePath, _ files: any FileSystem
+  ) throws(BlobStorageError) -> any File {
     let status = try files.status(of: path)
     guard status == nil || status?.kind == .regular else {
       throw BlobStorageError(.catalogDamaged, "The catalog's table of readers is not a file.")
     }
     let file = try files.open(path, .openOrCreate)
-    defer { file.close() }
     // LMDB takes as many readers as fit. An existing length stays, because other processes have the file mapped.
     let known = status?.byteCount ?? 0
-    if known > 0, let status, status.allocatedByteCount >= known { return }
+    if known > 0, let status, status.allocatedByteCount >= known { return file }
     try file.allocate(byteCount: known > 0 ? known : 68 << 10)
+    return file
   }
 
   /// Opens the tables. Only an empty database needs a write transaction, which waits for other writers.
@@ -329,12 +354,12 @@ package final class Database: @unchecked Sendable {
   }
 
   private func checkMap() throws(BlobStorageError) {
-    if isMapped { return }
-    throw BlobStorageError(
-      .io,
-      "The catalog needs more address space than this process has: raise its limit, and open the store again."
-    )
+    if !isMapped { throw Self.lacksAddressSpace }
   }
+
+  private static let lacksAddressSpace = BlobStorageError(
+    .io,
+    "The catalog needs more address space than this process has: raise its limit, and open the store again.")
 
   private func dropSpareReaders() {
     for spare in spareReaders.withLock({ spares in
@@ -482,7 +507,7 @@ extension Database {
     defer { mdb_env_close(target) }
     try Self.check(mdb_env_set_maxdbs(target, UInt32(Table.allCases.count)), "copy")
     try Self.check(mdb_env_set_mapsize(target, try sizes().map), "copy")
-    try Self.check(mdb_env_open(target, folder.string, UInt32(MDB_NOSYNC | MDB_NOLOCK), 0o600), "copy")
+    try Self.openEnvironment(target, folder, UInt32(MDB_NOSYNC | MDB_NOLOCK), "copy")
     try read { (transaction) throws(BlobStorageError) in
       for table in Table.allCases {
         try transaction.withHandle(table) { (cursor) throws(BlobStorageError) in

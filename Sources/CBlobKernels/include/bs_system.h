@@ -10,7 +10,7 @@
 
 #include "bs_shared_memory.h"
 
-// What bs_open and bs_open_at may be asked for; O_CLOEXEC and O_NOFOLLOW are always added.
+// What bs_open_at may be asked for; O_CLOEXEC and O_NOFOLLOW are always added. The descriptor is never 0, 1 or 2.
 enum {
   BS_OPEN_WRITE = 1,       // read and write; without it, read only
   BS_OPEN_CREATE = 2,      // create when missing, with permissions 0600
@@ -47,7 +47,12 @@ ssize_t bs_open_at(int directory, const char *path, int options);
 ssize_t bs_close(int fd);
 // How many descriptors the process may have open.
 ssize_t bs_descriptor_limit(void);
-// A duplicate that is closed on exec. It shares the open file description, and with it any flock.
+// Keeps descriptors 0 to 2 from what other libraries open until the same number of calls of bs_release_standard: those
+// that are closed get placeholders meanwhile. Any thread may call them.
+void bs_occupy_standard(void);
+void bs_release_standard(void);
+ssize_t bs_close_on_exec(int fd);
+// A duplicate above 2 that is closed on exec. It shares the open file description, and with it any flock.
 ssize_t bs_duplicate(int fd);
 
 // Of a descriptor that does not block, it waits until there is something to read, and returns -EINTR.

@@ -13,6 +13,7 @@
 // Loads and starts libcurl. Call it once before everything else here. Returns why libcurl cannot be used, or NULL.
 const char *bs_curl_start(void);
 
+// Descriptors that it makes may be standard ones that the program has closed: keep those from it meanwhile.
 CURL *bs_curl_open(void);
 void bs_curl_close(CURL *handle);
 void bs_curl_reset(CURL *handle);

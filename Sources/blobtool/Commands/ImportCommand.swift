@@ -255,7 +255,9 @@ struct ImportCommand: StoreCommand {
 extension FilePath {
   /// Whether it is a folder that can be read, or a link to one.
   fileprivate var isFolder: Bool {
-    guard let folder = try? FileDescriptor.open(self, .readOnly, options: .directory) else { return false }
+    guard let folder = try? FileDescriptor.open(self, .readOnly, options: [.directory, .closeOnExec]) else {
+      return false
+    }
     try? folder.close()  // it was only opened
     return true
   }

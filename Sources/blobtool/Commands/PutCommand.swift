@@ -132,7 +132,9 @@ struct PutCommand: StoreCommand {
   }
 
   private func open(_ file: String) throws -> FileDescriptor {
-    do { return try FileDescriptor.open(FilePath(file), .readOnly) } catch let error as Errno {
+    do {
+      return try FileDescriptor.open(FilePath(file), .readOnly, options: .closeOnExec)
+    } catch let error as Errno {
       throw Failure(ExitStatus.failed, "Cannot read \(file.printable): \(error.description).")
     }
   }

@@ -11,7 +11,8 @@ struct TextList {
     let isInput = file == "-"
     name = isInput ? "standard input" : RawText.path(of: file).string
     do {
-      let descriptor: FileDescriptor = isInput ? .standardInput : try .open(RawText.path(of: file), .readOnly)
+      let descriptor: FileDescriptor =
+        isInput ? .standardInput : try .open(RawText.path(of: file), .readOnly, options: .closeOnExec)
       defer { if !isInput { try? descriptor.close() } }  // it was only read
       bytes = try DescriptorSource(descriptor, name: name).whole(byteCountMax: .max) ?? Data()
     } catch let error as Errno {

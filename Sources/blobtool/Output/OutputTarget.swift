@@ -34,7 +34,8 @@ final class OutputTarget: Sendable {
     let exists = stat(path, &status) == 0
     do {
       if exists, status.st_mode & S_IFMT != S_IFREG {
-        return OutputTarget(try FileDescriptor.open(FilePath(path), .writeOnly), name: path)
+        return OutputTarget(
+          try FileDescriptor.open(FilePath(path), .writeOnly, options: .closeOnExec), name: path)
       }
       let final = exists ? URL(fileURLWithPath: path).resolvingSymlinksInPath().path : path
       let folder = FilePath(final).removingLastComponent()
@@ -43,7 +44,7 @@ final class OutputTarget: Sendable {
       let temporary = folder.appending(name)
       let permissions = FilePermissions(rawValue: exists ? status.st_mode & 0o777 : 0o666)
       let descriptor = try FileDescriptor.open(
-        temporary, .writeOnly, options: [.create, .exclusiveCreate], permissions: permissions)
+        temporary, .writeOnly, options: [.create, .exclusiveCreate, .closeOnExec], permissions: permissions)
       // Restore permissions that the umask removed. Ignore a medium without permissions.
       if exists { fchmod(descriptor.rawValue, status.st_mode & 0o777) }
       return OutputTarget(descriptor, name: path, names: (temporary.string, final))
