@@ -92,6 +92,10 @@ struct ImportWalk: ~Copyable {
       skip(path.string, .notRegular, "it belongs to the store itself", isFailure: true)
       return nil
     }
+    if try Self.isInCatalog(path, status) {
+      skip(path.string, .notRegular, Self.catalogReason, isFailure: true)
+      return nil
+    }
     if options.keepsPaths { return listed(path, status).map { .source($0) } }
     switch status.kind {
     case .directory: return try walk(path)
@@ -112,6 +116,16 @@ struct ImportWalk: ~Copyable {
     return nil
   }
 
+  /// Whether a named path is a store's catalog, or lies in one.
+  private static func isInCatalog(_ path: FilePath, _ status: FileStatus) throws(BlobStorageError) -> Bool {
+    let path = try path.absolute()
+    if status.kind == .regular {
+      return StoreFolder.isInCatalog(path.removingLastComponent(), files: SystemFiles())
+    }
+    return StoreFolder.isInCatalog(SystemFiles().resolved(path), files: SystemFiles())
+  }
+
+  private static let catalogReason = "it is the catalog of a store, which is made from the store's packs"
   private static let otherKind = "it is a device, a socket or a pipe"
 
   /// A file or link that was named, unless it was before.
@@ -203,6 +217,13 @@ struct ImportWalk: ~Copyable {
         skip(shown, .notRegular, "it is the store's own folder", isFailure: false)
         continue
       }
+      if status.kind == .directory, item.pathBytes.ends(in: "catalog"),
+        StoreFolder.isInCatalog(root.appending(bytes: item.pathBytes), files: SystemFiles())
+      {
+        walker?.skipDescendants()
+        skip(shown, .notRegular, Self.catalogReason, isFailure: false)
+        continue
+      }
       let key = options.prefix.isEmpty ? path : options.prefix + path
       // A folder's name in a state ends in '/'.
       guard key.utf8.count < BlobLimits.maximumKeyByteCount + (status.kind == .directory ? 0 : 1) else {
@@ -253,6 +274,14 @@ struct ImportWalk: ~Copyable {
   ) {
     if isStopped != nil { return }
     skipped.append(SkippedFile(path: path, code: code, reason: reason, isFailure: isFailure))
+  }
+}
+
+extension [UInt8] {
+  /// Whether the last name of a path is that one.
+  fileprivate func ends(in name: String) -> Bool {
+    suffix(name.utf8.count).elementsEqual(name.utf8)
+      && dropLast(name.utf8.count).last ?? UInt8(ascii: "/") == UInt8(ascii: "/")
   }
 }
 

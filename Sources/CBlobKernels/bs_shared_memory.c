@@ -46,6 +46,16 @@ ssize_t bs_lock_range(int fd, int64_t offset, int64_t byte_count, int wait) {
   return lock(fd, F_WRLCK, offset, byte_count, wait);
 }
 
+ssize_t bs_share_range(int fd, int64_t offset, int64_t byte_count) {
+  return lock(fd, F_RDLCK, offset, byte_count, 0);
+}
+
+ssize_t bs_end_process_lock(int fd, int64_t offset, int64_t byte_count) {
+  struct flock range = {
+    .l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = (off_t)offset, .l_len = (off_t)byte_count};
+  return fcntl(fd, F_SETLK, &range) == 0 ? 0 : -(ssize_t)errno;
+}
+
 ssize_t bs_unlock_range(int fd, int64_t offset, int64_t byte_count) {
   ssize_t outcome = lock(fd, F_UNLCK, offset, byte_count, 0);
   return outcome < 0 ? outcome : 0;

@@ -89,13 +89,30 @@ package struct StoreFolder: Sendable {
     var outer = path
     while outer != outer.folder {
       outer = outer.folder
-      do throws(BlobStorageError) { _ = try StoreFolder(outer, files: files).readHeader() } catch {
-        // A store with an unreadable header counts, too.
-        guard error.code == .corrupted || error.code == .unsupportedFormat else { continue }
-      }
+      guard StoreFolder(outer, files: files).isThere else { continue }
       throw BlobStorageError(
         .notAStore, "\(path) lies in the store \(outer): name a folder outside of it.", path: path.string)
     }
+  }
+
+  /// Whether the folder holds a store. One with an unreadable header counts, too.
+  private var isThere: Bool {
+    do throws(BlobStorageError) { _ = try readHeader() } catch {
+      return error.code == .corrupted || error.code == .unsupportedFormat
+    }
+    return true
+  }
+
+  /// Whether a folder is the catalog of a store or lies in one: only LMDB may open its files, because closing one ends
+  /// the locks that LMDB has on it in this process.
+  package static func isInCatalog(_ folder: FilePath, files: any FileSystem) -> Bool {
+    var folder = folder
+    while let name = folder.lastComponent {
+      let outer = folder.removingLastComponent()
+      if name.string == "catalog", StoreFolder(outer, files: files).isThere { return true }
+      folder = outer
+    }
+    return false
   }
 
   static let reserveByteCount: Int64 = 512 << 10

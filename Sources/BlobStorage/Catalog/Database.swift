@@ -20,6 +20,7 @@ package final class Database: @unchecked Sendable {
   /// Ended read transactions, kept for reuse without an allocation.
   private let spareReaders = Mutex<[Spare]>([])
   private let dataFile: any File
+  private let readerTable: ReaderTable
   let pageByteCount: Int
   /// Nil for a private database.
   private let place: SharedDatabases.Place?
@@ -55,6 +56,7 @@ package final class Database: @unchecked Sendable {
     self.files = files
     clock = catalog.clock
     algorithm = catalog.store.digestAlgorithm
+    readerTable = try ReaderTable(Self.allocatedLock(folder.entry("lock.mdb"), files))
     var handle: OpaquePointer?
     try Database.check(mdb_env_create(&handle), "create")
     guard let handle else { throw Self.failure(Self.outOfMemory, "create") }
@@ -63,7 +65,6 @@ package final class Database: @unchecked Sendable {
     try Database.check(mdb_env_set_maxdbs(handle, UInt32(Table.allCases.count)), "set up")
     try Database.check(mdb_env_set_maxreaders(handle, 1_022), "set up")
     try Database.check(mdb_env_set_mapsize(handle, catalog.mapByteCount), "set up")
-    try Self.allocatedLock(folder.entry("lock.mdb"), files).close()
     // No syncs: after a power cut the catalog is rebuilt. No thread-local readers: pool threads share transactions.
     let flags = UInt32(MDB_NOSYNC | MDB_NOTLS | MDB_NORDAHEAD)
     try Self.openEnvironment(handle, folder, flags, "open")
@@ -80,6 +81,8 @@ package final class Database: @unchecked Sendable {
     }
     var dead: Int32 = 0
     mdb_reader_check(handle, &dead)
+    try Self.lockProcessID(handle)
+    try readerTable.takeOver(processID: Int64(getpid()))
     do { tables = try Database.openTables(handle) } catch {
       throw Self.explained(error, folder, files, pageByteCount: pageByteCount)
     }

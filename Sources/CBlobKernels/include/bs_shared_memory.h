@@ -31,6 +31,10 @@ uint64_t bs_coarse_milliseconds(void);
 // Locks bytes of a file against every other open file. The lock ends with the open file. Returns 1 when it is held
 // now, 0 when another holds it and wait is 0, or the negative errno. A lock of the same open file is no obstacle.
 ssize_t bs_lock_range(int fd, int64_t offset, int64_t byte_count, int wait);
+// The same with a lock that others may share.
+ssize_t bs_share_range(int fd, int64_t offset, int64_t byte_count);
+// Ends the lock that this process has by F_SETLK, through whichever descriptor.
+ssize_t bs_end_process_lock(int fd, int64_t offset, int64_t byte_count);
 ssize_t bs_unlock_range(int fd, int64_t offset, int64_t byte_count);
 
 #endif

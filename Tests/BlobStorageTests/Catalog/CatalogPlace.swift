@@ -13,9 +13,9 @@ final class CatalogPlace {
     flags: [], digestAlgorithm: .blake3, codecNumber: 1, level: 3, averageChunkByteCount: 65_536,
     storeID: PackPlace.storeID, created: 1)
 
-  init(mapByteCount: Int = 1 << 24) throws {
+  init(mapByteCount: Int = 1 << 24, files: any FileSystem = SystemFiles()) throws {
     temporary = try TemporaryFolder()
-    catalog = try Self.open(in: temporary, mapByteCount: mapByteCount)
+    catalog = try Self.open(in: temporary, mapByteCount: mapByteCount, files: files)
   }
 
   /// The catalog of that folder; empty if it is new or has to be rebuilt.
