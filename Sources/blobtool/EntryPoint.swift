@@ -7,6 +7,11 @@ enum EntryPoint {
   static func main() async {
     StandardDescriptors.fillGaps()
     signal(SIGPIPE, SIG_IGN)  // a reader that has had enough is then an error of `write`, which ends quietly
+    signal(SIGXFSZ, SIG_IGN)  // a file that may not grow is then an error of `write`, too
+    if let shortage = ResourceLimits.shortage() {
+      StandardError.say(shortage)
+      exit(ExitStatus.failed)
+    }
     let arguments: [String]
     do { arguments = try CommandLineHabits.resolved(StandardDescriptors.arguments()) } catch {
       exit(report(error, arguments: []))

@@ -43,7 +43,8 @@ package final class Engine: Sendable {
     package var catalogFolder: FilePath?
     package var clock = WallClock.system
     package var time = PassingTime.system
-    package var bootIdentity = BootIdentity.current()
+    /// If nil, the system's.
+    package var bootIdentity: String?
     /// If nil, the store's file system determines it.
     package var mountIdentity: String?
     package var mapByteCount = 1 << 30
@@ -150,8 +151,10 @@ package final class Engine: Sendable {
       // A copied store may lack the empty folder. If it cannot be written, it needs no leases.
       guard error.isRefusal else { throw error }
     }
+    var boot = environment.bootIdentity
+    if boot == nil { boot = try BootIdentity.current() }
     let identity = MediumIdentity(
-      boot: environment.bootIdentity,
+      boot: boot ?? "",
       mount: environment.mountIdentity ?? folder.files.mountIdentity(of: folder.path))
     let setting = StoreSetting(
       folder: folder, header: header, environment: environment, identity: identity, codecs: codecs,

@@ -131,6 +131,16 @@ package final class SystemFile: File {
     try call("unlock bytes of") { bs_unlock_range($0, bytes.lowerBound, Int64(bytes.count)) }
   }
 
+  /// Locks bytes as others may at the same time; false if another has them alone.
+  func share(bytes: Range<Int64>) throws(BlobStorageError) -> Bool {
+    try call("lock bytes of") { bs_share_range($0, bytes.lowerBound, Int64(bytes.count)) } == 1
+  }
+
+  /// Ends a lock that another library has taken for this process, by `F_SETLK`.
+  func endProcessLock(bytes: Range<Int64>) throws(BlobStorageError) {
+    try call("unlock bytes of") { bs_end_process_lock($0, bytes.lowerBound, Int64(bytes.count)) }
+  }
+
   package func mapped(byteCount: Int) throws(BlobStorageError) -> SharedMemory {
     var words: UnsafeMutablePointer<UInt64>?
     try call("map") { bs_map($0, byteCount, &words) }

@@ -28,7 +28,7 @@ struct SharedMachines {
     _ machine: String, _ objects: (any ObjectStore)? = nil, silence: Double = 30, weaknesses: Weaknesses = [],
     keptChangeCount: UInt32 = 1 << 16, fencePatience: Double = 0, daysAhead: UInt64 = 0,
     catalogLimit: Int64 = 1 << 30, time: PassingTime = .system,
-    bootIdentity: String = BootIdentity.current()
+    bootIdentity: String? = nil
   ) throws -> Engine {
     var environment = Engine.Environment()
     environment.bootIdentity = bootIdentity
