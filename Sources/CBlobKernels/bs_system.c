@@ -134,11 +134,10 @@ static int open_file(int directory, const char *path, int options) {
 }
 
 ssize_t bs_open_at(int directory, const char *path, int options) {
-  // Not even for a moment may a file that can be written have such a number.
-  if (options & BS_OPEN_WRITE) bs_occupy_standard();
-  int fd = raised(open_file(directory, path, options));
-  ssize_t outcome = result(fd);
-  if (options & BS_OPEN_WRITE) bs_release_standard();
+  // Not even for a moment may a file have such a number: another thread could write to it, or take it for the program's.
+  bs_occupy_standard();
+  ssize_t outcome = result(raised(open_file(directory, path, options)));
+  bs_release_standard();
   return outcome;
 }
 
@@ -403,8 +402,8 @@ ssize_t bs_boot_identity(char *text, size_t capacity) {
   while (length && text[length - 1] == 0) length--;
   return (ssize_t)length;
 #else
-  int fd = raised(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  if (fd < 0) return -(ssize_t)errno;
+  int fd = (int)bs_open_at(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 0);
+  if (fd < 0) return fd;
   ssize_t length = result(read(fd, text, capacity));
   close(fd);
   while (length > 0 && text[length - 1] == '\n') length--;

@@ -1,4 +1,6 @@
 import BlobStorage
+import Foundation
+import SystemPackage
 import Testing
 
 /// What was written without a sync is believed only where it is certain to be there still.
@@ -20,6 +22,25 @@ struct MediumIdentityTests {
     #expect(Self.here.trusts(mark) == isTrusted)
     #expect(Mark(mark.text[...]) == mark)
   }
+
+  #if os(Linux)
+    /// Other processes know the identity, and rely on what belongs to it.
+    @Test("is not unknown only because its process may open no more files")
+    func noDescriptors() async {
+      await #expect(processExitsWith: .success) {
+        var before = rlimit()
+        let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+        #expect(getrlimit(resource, &before) == 0)
+        var none = before
+        none.rlim_cur = 0
+        #expect(setrlimit(resource, &none) == 0)
+        let error = #expect(throws: BlobStorageError.self) { try BootIdentity.current() }
+        #expect(setrlimit(resource, &before) == 0)
+        #expect(error?.errno == Errno.tooManyOpenFiles.rawValue)
+        #expect(try !BootIdentity.current().isEmpty)
+      }
+    }
+  #endif
 
   @Test("trusts nothing where the system does not tell the start")
   func unknownBoot() {
