@@ -43,6 +43,33 @@ import Testing
       for _ in numbers { _ = open("/dev/null", O_RDWR) }
     }
 
+    @Test("stay free while threads open files beside each other")
+    func threads() async {
+      await #expect(processExitsWith: .success) {
+        let folder = try TemporaryFolder()
+        close(0)
+        close(2)
+        DispatchQueue.concurrentPerform(iterations: 4) { number in
+          let path = folder.path.appending("\(number)")
+          for round in 0..<3_000 {
+            do {
+              // By turns one to write and one to read.
+              let file = try SystemFiles().open(path, round & 1 == 0 ? .openOrCreate : .read)
+              keepingStandardDescriptors {
+                let foreign = open("/dev/null", O_RDONLY)
+                #expect(foreign > 2)
+                close(foreign)
+              }
+              file.close()
+            } catch {
+              Issue.record(error)
+            }
+          }
+        }
+        #expect(fcntl(0, F_GETFD) == -1 && fcntl(2, F_GETFD) == -1)
+      }
+    }
+
     @Test("that a program opens beside a placeholder stay its own")
     func reused() async {
       await #expect(processExitsWith: .success) {
