@@ -42,7 +42,7 @@ extension BlobCache {
 
   /// Writes the recorded uses now. Otherwise later puts write them.
   public func flush() async throws(BlobStorageError) {
-    try await run { (core) throws(BlobStorageError) in try core.writeNotes() }
+    try await change { (core) throws(BlobStorageError) in try core.writeNotes() }
   }
 }
 
@@ -81,7 +81,7 @@ extension BlobStore {
     prefix: String = "", limits: CacheLimits, evictsExistingKeys: Bool = false,
     configuration: CacheConfiguration = CacheConfiguration()
   ) async throws(BlobStorageError) -> BlobCache {
-    let core = try await run { (engine) throws(BlobStorageError) in
+    let core = try await work { (engine) throws(BlobStorageError) in
       try CacheCore(
         engine: engine, prefix: prefix, limits: limits, memoryByteLimit: configuration.memoryByteLimit,
         durability: configuration.durability, takesKeys: evictsExistingKeys)
@@ -96,7 +96,7 @@ extension BlobStore {
   public func cacheForecast(
     prefix: String = "", limits: CacheLimits
   ) async throws(BlobStorageError) -> CacheForecast {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       try engine.cacheForecast(prefix: prefix, limits: limits)
     }
   }
@@ -108,7 +108,7 @@ extension BlobStore {
   public func trimAndCollectGarbage(
     _ options: GarbageCollectionOptions = GarbageCollectionOptions(), progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> GarbageCollectionReport {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       try engine.watched("gc", progress) { (progress) throws(BlobStorageError) in
         try engine.trimAndCollectGarbage(options, progress: progress)
       }
@@ -124,7 +124,7 @@ extension BlobStore {
   /// - Durability: durable.
   @discardableResult
   public func removeCache() async throws(BlobStorageError) -> Bool {
-    try await run { (engine) throws(BlobStorageError) in try engine.removeCache() }
+    try await work { (engine) throws(BlobStorageError) in try engine.removeCache() }
   }
 
   /// The store's cache with its limits; nil when it has none.
@@ -133,7 +133,7 @@ extension BlobStore {
   public func cache(
     configuration: CacheConfiguration = CacheConfiguration()
   ) async throws(BlobStorageError) -> BlobCache? {
-    let core = try await run { (engine) throws(BlobStorageError) -> CacheCore? in
+    let core = try await work { (engine) throws(BlobStorageError) -> CacheCore? in
       guard let (prefix, _) = try engine.cacheSettings() else { return nil }
       return try CacheCore(
         engine: engine, prefix: prefix, limits: nil, memoryByteLimit: configuration.memoryByteLimit,

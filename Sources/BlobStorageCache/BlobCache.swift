@@ -18,6 +18,8 @@ public final class BlobCache: Sendable {
   /// The store that the cache is on.
   public let store: BlobStore
   let core: CacheCore
+  /// The threads for changes. Each change may wait for room that another process makes.
+  private let changes = OperationPool()
   private let making = Mutex(Making())
 
   /// The values that are being made.
@@ -49,10 +51,7 @@ public final class BlobCache: Sendable {
   /// Closes the cache and its store.
   public func close() async throws(BlobStorageError) {
     let core = core
-    try await store.run(mustRun: true) { (engine) throws(BlobStorageError) in
-      core.close()
-      try engine.close()
-    }
+    try await store.close { core.close() }
   }
 
   // MARK: Values
@@ -306,7 +305,7 @@ public final class BlobCache: Sendable {
     let value = try await run(body)
     if core.areNotesToWrite() {
       // A closed store has written them already.
-      Task(priority: .utility) { try? await run { $0.writeNotesOfReads() } }
+      Task(priority: .utility) { try? await change { $0.writeNotesOfReads() } }
     }
     return value
   }
@@ -315,14 +314,14 @@ public final class BlobCache: Sendable {
     _ body: @escaping @Sendable (CacheCore) throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {
     let core = core
-    return try await store.run { (_) throws(BlobStorageError) in try body(core) }
+    return try await store.read { (_) throws(BlobStorageError) in try body(core) }
   }
 
-  /// Runs a change, which may wait for room, on a thread apart from those of reads.
+  /// Runs a change, which may wait for room, on a thread that neither reads nor other stores need.
   func change<T: Sendable>(
     _ body: @escaping @Sendable (CacheCore) throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {
     let core = core
-    return try await BlobStore.changingCache { () throws(BlobStorageError) in try body(core) }
+    return try await changes.run { () throws(BlobStorageError) in try body(core) }
   }
 }

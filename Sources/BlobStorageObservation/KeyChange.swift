@@ -35,7 +35,7 @@ extension BlobStore {
     prefix: String = "", interval: Duration = .milliseconds(100)
   ) async throws(BlobStorageError) -> KeyChanges {
     let search = ChangeSearch(prefix: prefix)
-    let engine = try await run { (engine) throws(BlobStorageError) in
+    let engine = try await read { (engine) throws(BlobStorageError) in
       try search.advance(engine)
       return ObjectIdentifier(engine)
     }
@@ -68,7 +68,7 @@ public struct KeyChanges: AsyncSequence, Sendable {
         // Read before the look, so that no commit falls between.
         let count = signal.count
         do throws(BlobStorageError) {
-          let isFilled = try await changes.store.run { (engine) throws(BlobStorageError) in
+          let isFilled = try await changes.store.read { (engine) throws(BlobStorageError) in
             try search.fill(engine, countMax: Self.batchCount)
           }
           if isFilled { continue }

@@ -7,7 +7,7 @@ extension BlobStore {
   public func statistics(
     progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> StoreStatistics {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       let marking = try engine.marking(progress)
       return try StoreStatistics.countWithPacks(engine, progress: marking).statistics
     }
@@ -19,7 +19,7 @@ extension BlobStore {
   public func blobInformation(
     forKey key: String, version: BlobVersion.ID? = nil, progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> BlobInformation? {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       try BlobInformation.find(engine, key, version, progress: try engine.marking(progress))
     }
   }
@@ -32,7 +32,7 @@ extension BlobStore {
   public func usage(
     of subject: BlobUsage.Subject, limit: Int = 100, progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> BlobUsage? {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       try UsageSearch(engine, subject, listCountMax: limit, progress: try engine.marking(progress)).run()
     }
   }
@@ -45,7 +45,7 @@ extension BlobStore {
   public func report(
     keyLimit: Int = 20, progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> StoreReport {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       try engine.watched("report", progress) { (progress) throws(BlobStorageError) in
         try Reporter(engine, keyCountMax: keyLimit, progress).run()
       }

@@ -55,7 +55,7 @@ public final class TestStore: Sendable {
   public func damage(_ key: String) async throws(BlobStorageError) {
     try await store.synchronize()
     let folder = folder
-    try await store.run { (engine) throws(BlobStorageError) in
+    try await store.work { (engine) throws(BlobStorageError) in
       let place = try engine.storedPlace(ofKey: key)
       guard let place else {
         throw BlobStorageError(.invalidArgument, "The key “\(key)” has no bytes to damage.", key: key)

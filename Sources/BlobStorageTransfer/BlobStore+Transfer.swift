@@ -12,7 +12,7 @@ extension BlobStore {
     progress: ProgressHandler? = nil, onFile: TransferHandler? = nil
   ) async throws(BlobStorageError) -> ImportReport {
     let paths = try paths.map { (path) throws(BlobStorageError) in try path.filePath() }
-    return try await run { (engine) throws(BlobStorageError) in
+    return try await work { (engine) throws(BlobStorageError) in
       try engine.watched("import", on: paths.map(\.string).joined(separator: ", "), progress) {
         (progress) throws(BlobStorageError) in
         try Importer(engine, options, progress, onFile: onFile).run(paths)
@@ -28,7 +28,7 @@ extension BlobStore {
     progress: ProgressHandler? = nil, onFile: TransferHandler? = nil
   ) async throws(BlobStorageError) -> ExportReport {
     let folder = try folder.filePath()
-    return try await run { (engine) throws(BlobStorageError) in
+    return try await work { (engine) throws(BlobStorageError) in
       try engine.watched("export", on: folder.string, progress) { (progress) throws(BlobStorageError) in
         try Exporter(engine, options, progress, onFile).run(folder)
       }
@@ -47,7 +47,7 @@ extension BlobStore {
   public func copy(
     to target: BlobStore, options: CopyOptions = CopyOptions(), progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> CopyReport {
-    try await run { (source) throws(BlobStorageError) in
+    try await work { (source) throws(BlobStorageError) in
       try target.engine.watched("copy", on: source.information.path, progress) {
         (progress) throws(BlobStorageError) in
         try Copier(from: source, to: target.engine, options, progress).run()

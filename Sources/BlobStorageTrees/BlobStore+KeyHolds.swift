@@ -33,7 +33,7 @@ extension BlobStore {
   ///   too long for a hold: 999 bytes always fit.
   /// - Durability: durable on return.
   public func hold(_ target: HoldTarget, as name: String) async throws(BlobStorageError) {
-    try await run { (engine) throws(BlobStorageError) in
+    try await change(nil) { (engine) throws(BlobStorageError) in
       guard 1...255 ~= name.utf8.count else {
         throw BlobStorageError(.invalidArgument, "The name of a hold has 1 to 255 bytes.")
       }
@@ -80,7 +80,7 @@ extension BlobStore {
   ///
   /// - Durability: durable on return.
   public func releaseHold(_ name: String) async throws(BlobStorageError) -> Bool {
-    try await run { (engine) throws(BlobStorageError) in
+    try await change(nil) { (engine) throws(BlobStorageError) in
       if let hold = try engine.keyHolds().first(where: { $0.name.utf8.elementsEqual(name.utf8) }) {
         try engine.dropInternal([hold.key])
         return true
@@ -92,7 +92,7 @@ extension BlobStore {
 
   /// All holds on keys and states, by name.
   public func treeHolds() async throws(BlobStorageError) -> [TreeHold] {
-    try await run { (engine) throws(BlobStorageError) in
+    try await read { (engine) throws(BlobStorageError) in
       var holds: [TreeHold] = []
       for version in try engine.internalVersions(InternalKey.Purpose.hold.prefix, includesArchived: true) {
         let hold = try KeyHold(key: version.key, metadata: version.row.metadata)
@@ -109,7 +109,7 @@ extension BlobStore {
 
   /// For each key, in order, the name of a hold that protects it; nil where none does.
   public func namesOfHolds(on keys: [String]) async throws(BlobStorageError) -> [String?] {
-    try await run { (engine) throws(BlobStorageError) in
+    try await read { (engine) throws(BlobStorageError) in
       try engine.holds(on: keys.map { Array($0.utf8) }).map { $0?.name }
     }
   }

@@ -51,13 +51,13 @@ public struct FoundVersion: Sendable, Hashable, Codable {
 extension BlobStore {
   /// All states that imports have recorded, oldest first, except those of ``unreadableStates()``.
   public func states() async throws(BlobStorageError) -> [TreeState] {
-    try await run { (engine) throws(BlobStorageError) in try StateFile(engine).states() }
+    try await read { (engine) throws(BlobStorageError) in try StateFile(engine).states() }
   }
 
   /// States whose records are damaged or written by a later build. Reads no entries, so that other states can be
   /// damaged as well.
   public func unreadableStates() async throws(BlobStorageError) -> [UnreadableState] {
-    try await run { (engine) throws(BlobStorageError) in try StateList(engine).unreadable }
+    try await read { (engine) throws(BlobStorageError) in try StateList(engine).unreadable }
   }
 
   /// Calls `body` with pages of a state's files, links and folders whose keys begin with a prefix, in key order.
@@ -68,7 +68,7 @@ extension BlobStore {
     of state: TreeState, prefix: String = "",
     _ body: @escaping @Sendable ([TreeEntry]) throws -> Void
   ) async throws {
-    let result: Result<Void, any Error> = try await run { (engine) throws(BlobStorageError) in
+    let result: Result<Void, any Error> = try await work { (engine) throws(BlobStorageError) in
       let walk = try StateFile(engine).walk(state)
       defer { walk.close() }
       while true {
@@ -85,7 +85,7 @@ extension BlobStore {
   public func differences(
     from first: TreeState, to second: TreeState
   ) async throws(BlobStorageError) -> [TreeChange] {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       let states = StateFile(engine)
       let (old, new) = (try states.walk(first), try states.walk(second))
       defer {
@@ -102,7 +102,7 @@ extension BlobStore {
   public func findInStates(
     _ matches: @escaping @Sendable (_ key: String) -> Bool
   ) async throws(BlobStorageError) -> FoundVersions {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       let list = try StateList(engine)
       let forest = try StateForest(StateFile(engine), list, of: list.states.map(\.state))
       defer { forest.close() }
@@ -134,7 +134,7 @@ extension BlobStore {
   public func version(
     of key: String, in state: TreeState
   ) async throws(BlobStorageError) -> BlobVersion? {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       let walk = try StateFile(engine).walk(state)
       defer { walk.close() }
       let bytes = Array(key.utf8)
@@ -163,7 +163,7 @@ extension BlobStore {
   @discardableResult
   public func restore(_ key: String, from state: TreeState) async throws(BlobStorageError) -> PutResult? {
     guard let version = try await version(of: key, in: state) else { return nil }
-    return try await run { (engine) throws(BlobStorageError) in
+    return try await change([key]) { (engine) throws(BlobStorageError) in
       let bytes = try Engine.keyBytes(key)
       let options = PutOptions(replacement: .archiveCurrent)
       for source in [bytes, InternalKey.Purpose.replaced.key(bytes)] {

@@ -285,7 +285,7 @@ extension BlobStore {
     _ policy: RetentionPolicy, of scope: KeyScope, isDryRun: Bool = false
   ) async throws(BlobStorageError) -> TreeRetentionReport {
     try policy.check()
-    return try await run { (engine) throws(BlobStorageError) in
+    return try await work { (engine) throws(BlobStorageError) in
       if case .prefix(let prefix) = scope { _ = try Engine.nonempty(prefix, elseSay: "keep(_:of: .all)") }
       var retention = Retention(engine, scope, policy, isDryRun: isDryRun)
       return try retention.run()

@@ -522,3 +522,34 @@ extension Catalog {
     }
   }
 }
+
+/// Commits that are published in the live table.
+extension Catalog {
+  /// Whether a change of these keys would only wait for another process. Then keeps it until it can begin.
+  ///
+  /// - Parameters:
+  ///   - keys: nil for any.
+  ///   - resume: called once, with an error if the change has waited for too long.
+  package func isDeferred(
+    _ keys: [[UInt8]]?, _ resume: @escaping @Sendable (BlobStorageError?) -> Void
+  ) -> Bool {
+    stripeTurns.isDeferred(LiveTable.stripes(keys), patienceSeconds: stripePatienceSeconds, resume)
+  }
+
+  /// Continues without a live table that was removed together with the catalog: other processes do not see it.
+  func leaveRemovedTable() throws(BlobStorageError) {
+    guard let table = live.table, try table.isRemoved() else { return }
+    // No commit publishes in the table while it is left.
+    try publishingTurns.withTurn(nil) { (_) throws(BlobStorageError) in
+      guard live.table === table else { return }
+      // Another catalog is in use by now: the next access looks for it.
+      current.withLock { $0?.stateCount = nil }
+      try settle()
+      live.table = nil
+      current.withLock { $0?.stateCount = nil }
+    }
+  }
+
+  /// Whether commits are published in the live table.
+  var hasTails: Bool { live.table != nil && current.withLock { $0?.state != nil } }
+}

@@ -42,6 +42,8 @@ package final class Catalog: Sendable {
   let isUser = Mutex(false)
   /// Orders the commits of this process, whose threads share the locks of the live table.
   let stripeTurns = StripeTurns()
+  /// Orders the commits that have their stripes: one that must be alone excludes all others.
+  let publishingTurns = StripeTurns()
   /// Holds the live table. Without a table every commit settles at once.
   package let live: LiveHolder
   /// The records of open packs that the catalog lacks.
@@ -342,17 +344,23 @@ package final class Catalog: Sendable {
   ///   - keys: nil for all keys.
   ///   - publishes: whether the commit may become visible by a length in the live table.
   ///   - isAlone: whether no other thread commits meanwhile, whatever its keys.
-  func inCommitTurn<T>(
+  package func inCommitTurn<T>(
     _ keys: [[UInt8]]?, publishes: Bool, isAlone: Bool, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     if publishes { try leaveRemovedTable() }
     let stripes = LiveTable.stripes(keys)
     let begin = ContinuousClock.now
-    let done = try stripeTurns.withTurn(isAlone ? nil : stripes) { () throws(BlobStorageError) in
-      guard publishes, let live = live.table else { return try body() }
+    // Last, so that a commit that must be alone waits for none that another process holds up.
+    func atLast() throws(BlobStorageError) -> T {
+      try publishingTurns.withTurn(isAlone ? nil : []) { (_) throws(BlobStorageError) in try body() }
+    }
+    let done = try stripeTurns.withTurn(stripes) { (number) throws(BlobStorageError) in
+      guard publishes, let live = live.table else { return try atLast() }
       // A thread subtracts the time that it waited for other threads, which a stopped process may have held up.
       let waited = (ContinuousClock.now - begin) / .seconds(1)
-      return try live.locked(stripes, withinSeconds: max(1, stripePatienceSeconds - waited), body)
+      return try live.locked(
+        stripes, withinSeconds: max(1, stripePatienceSeconds - waited),
+        waiting: { (wait) throws(BlobStorageError) in try stripeTurns.heldUp(number, wait) }, atLast)
     }
     guard publishes else { return done }
     // If a program removed the table meanwhile, no new process sees what was published there.
@@ -361,23 +369,6 @@ package final class Catalog: Sendable {
     }
     return done
   }
-
-  /// Continues without a live table that was removed together with the catalog: other processes do not see it.
-  private func leaveRemovedTable() throws(BlobStorageError) {
-    guard let table = live.table, try table.isRemoved() else { return }
-    // No commit publishes in the table while it is left.
-    try stripeTurns.withTurn(nil) { () throws(BlobStorageError) in
-      guard live.table === table else { return }
-      // Another catalog is in use by now: the next access looks for it.
-      current.withLock { $0?.stateCount = nil }
-      try settle()
-      live.table = nil
-      current.withLock { $0?.stateCount = nil }
-    }
-  }
-
-  /// Whether commits are published in the live table.
-  var hasTails: Bool { live.table != nil && current.withLock { $0?.state != nil } }
 
   /// Claims a slot for a pack that this process begins; nil if all are taken.
   func claimSlot(_ pack: PackName) throws(BlobStorageError) -> LiveTable.Slot? {

@@ -8,11 +8,13 @@ import Foundation
 /// cannot be written, and gc of other machines sees none.
 public final class BlobReader: Sendable {
   private let blob: OpenBlob
-  private let pool: OperationPool
+  private let reads: OperationPool
+  private let longWork: OperationPool
 
-  init(blob: OpenBlob, pool: OperationPool) {
+  init(blob: OpenBlob, reads: OperationPool, longWork: OperationPool) {
     self.blob = blob
-    self.pool = pool
+    self.reads = reads
+    self.longWork = longWork
   }
 
   deinit { blob.close() }
@@ -29,7 +31,7 @@ public final class BlobReader: Sendable {
   /// - Complexity: reads only the chunks that the range touches. A chunk in the page cache takes a system call or two,
   ///   others go through DispatchIO. In a bucket, chunks that are not on this machine take requests.
   public func read(_ range: Range<Int64>) async throws(BlobStorageError) -> DispatchData {
-    try await pool.run { [blob] () throws(BlobStorageError) in Unchecked(value: try blob.read(range)) }.value
+    try await reads.run { [blob] () throws(BlobStorageError) in Unchecked(value: try blob.read(range)) }.value
   }
 
   /// Reads a range like ``read(_:)``, and calls the completion handler exactly once, on `queue`. The program need not
@@ -38,7 +40,7 @@ public final class BlobReader: Sendable {
     byteRange: Range<Int64>, queue: DispatchQueue,
     completionHandler: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
   ) {
-    pool.submit { [self] in
+    reads.submit { [self] in
       let result: Unchecked<Result<DispatchData, BlobStorageError>>
       do throws(BlobStorageError) {
         result = Unchecked(value: .success(try blob.read(byteRange)))
@@ -50,14 +52,14 @@ public final class BlobReader: Sendable {
   /// Passes a range's bytes to `sink` in order, chunk by chunk, in bounded memory. Verifies each chunk before passing
   /// it, and the digest of a whole blob at the end.
   ///
-  /// The sink runs on one of the store's threads, and keeps others from it while it waits: for a slow consumer, use
-  /// ``chunks(in:)``. An error that it throws ends the reading as `sourceFailed`, unless it is a ``BlobStorageError``.
+  /// The sink runs on one of the store's threads for long work, and keeps other work from it while it waits: for a slow
+  /// consumer, use ``chunks(in:)``. An error that it throws ends the reading as `sourceFailed`, unless it is a ``BlobStorageError``.
   ///
   /// - Throws: what ``read(_:)`` throws; `corrupted` after the last byte if the whole blob does not match its digest.
   public func stream(
     _ range: Range<Int64>? = nil, to sink: @escaping @Sendable (UnsafeRawBufferPointer) throws -> Void
   ) async throws(BlobStorageError) {
-    try await pool.run { [blob] () throws(BlobStorageError) in
+    try await longWork.run { [blob] () throws(BlobStorageError) in
       try blob.stream(range ?? 0..<blob.layout.byteCount, to: sink)
     }
   }
@@ -72,7 +74,7 @@ public final class BlobReader: Sendable {
   }
 
   fileprivate func part(_ range: Range<Int64>) async throws(BlobStorageError) -> Data {
-    try await pool.run { [blob] () throws(BlobStorageError) in try blob.firstPart(range) }
+    try await reads.run { [blob] () throws(BlobStorageError) in try blob.firstPart(range) }
   }
 
   /// Releases the blob. Later reads throw `closed`.

@@ -16,7 +16,7 @@ extension BlobStore {
     let start = engine.metrics == nil ? nil : ContinuousClock.now
     var data = engine.dataAtOnce(key, version, verification)
     if data == nil {
-      data = try await run { (engine) throws(BlobStorageError) in try engine.data(key, version, verification)
+      data = try await read { (engine) throws(BlobStorageError) in try engine.data(key, version, verification)
       }
     }
     if let start { engine.record(data ?? nil, since: start) }
@@ -32,7 +32,7 @@ extension BlobStore {
     let start = engine.metrics == nil ? nil : ContinuousClock.now
     var data = engine.dataAtOnce(digest, verification)
     if data == nil {
-      data = try await run { (engine) throws(BlobStorageError) in try engine.data(digest, verification) }
+      data = try await read { (engine) throws(BlobStorageError) in try engine.data(digest, verification) }
     }
     if let start { engine.record(data ?? nil, since: start) }
     return data ?? nil
@@ -49,8 +49,8 @@ extension BlobStore {
   public func reader(
     forKey key: String, version: BlobVersion.ID? = nil
   ) async throws(BlobStorageError) -> BlobReader? {
-    try await run { [pool] (engine) throws(BlobStorageError) in
-      try engine.openBlob(key, version).map { BlobReader(blob: $0, pool: pool) }
+    try await read { [reads, longWork] (engine) throws(BlobStorageError) in
+      try engine.openBlob(key, version).map { BlobReader(blob: $0, reads: reads, longWork: longWork) }
     }
   }
 
@@ -59,8 +59,8 @@ extension BlobStore {
   ///
   /// - Throws: `corrupted` when its manifest is damaged.
   public func reader(for digest: BlobDigest) async throws(BlobStorageError) -> BlobReader? {
-    try await run { [pool] (engine) throws(BlobStorageError) in
-      try engine.openBlob(digest).map { BlobReader(blob: $0, pool: pool) }
+    try await read { [reads, longWork] (engine) throws(BlobStorageError) in
+      try engine.openBlob(digest).map { BlobReader(blob: $0, reads: reads, longWork: longWork) }
     }
   }
 
@@ -70,26 +70,26 @@ extension BlobStore {
   /// - Throws: `corrupted` when its manifest is damaged.
   /// - Complexity: a lookup; a blob of several chunks takes one read.
   public func contains(_ digest: BlobDigest) async throws(BlobStorageError) -> Bool {
-    try await run { (engine) throws(BlobStorageError) in try engine.contains(digest) }
+    try await read { (engine) throws(BlobStorageError) in try engine.contains(digest) }
   }
 
   /// The current version of a key, or nil.
   public func currentVersion(of key: String) async throws(BlobStorageError) -> BlobVersion? {
-    try await run { (engine) throws(BlobStorageError) in try engine.version(key, nil) }
+    try await read { (engine) throws(BlobStorageError) in try engine.version(key, nil) }
   }
 
   /// A version by its ID, or nil.
   public func version(
     _ id: BlobVersion.ID, of key: String
   ) async throws(BlobStorageError) -> BlobVersion? {
-    try await run { (engine) throws(BlobStorageError) in try engine.version(key, id) }
+    try await read { (engine) throws(BlobStorageError) in try engine.version(key, id) }
   }
 
   /// All versions of a key, newest first; empty when there is no such key.
   ///
   /// - Complexity: memory for each version.
   public func versions(of key: String) async throws(BlobStorageError) -> [BlobVersion] {
-    try await run { (engine) throws(BlobStorageError) in try engine.versions(key) }
+    try await read { (engine) throws(BlobStorageError) in try engine.versions(key) }
   }
 
   /// The versions that a key has now. They stay readable until the history is closed, as a reader's blob does.
@@ -97,8 +97,8 @@ extension BlobStore {
   /// - Throws: `busy` when the key changes faster than they can be held.
   /// - Complexity: memory and a lease of 40 bytes for each version.
   public func history(of key: String) async throws(BlobStorageError) -> VersionHistory {
-    try await run { [pool] (engine) throws(BlobStorageError) in
-      VersionHistory(try engine.holdVersions(key), pool: pool)
+    try await read { [reads] (engine) throws(BlobStorageError) in
+      VersionHistory(try engine.holdVersions(key), pool: reads)
     }
   }
 
@@ -106,7 +106,8 @@ extension BlobStore {
   public func keys(
     prefix: String = "", after: String? = nil, limit: Int
   ) async throws(BlobStorageError) -> [KeyEntry] {
-    try await run { (engine) throws(BlobStorageError) in try engine.keys(prefix, after: after, limit: limit) }
+    try await read { (engine) throws(BlobStorageError) in try engine.keys(prefix, after: after, limit: limit)
+    }
   }
 
   /// All keys that begin with `prefix`, in byte order, fetched a page at a time.
@@ -135,8 +136,13 @@ extension BlobStore {
     _ content: BlobContent, forKey key: String, options: PutOptions = PutOptions(),
     progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> PutResult {
-    try await run { (engine) throws(BlobStorageError) in
-      try Self.put(engine, key, content, options, progress)
+    guard case .data = content else {
+      return try await work { (engine) throws(BlobStorageError) in
+        try Self.put(engine, key, content, options, progress)
+      }
+    }
+    return try await change([key]) { (engine) throws(BlobStorageError) in
+      try engine.put(key, content, options, progress)
     }
   }
 
@@ -188,7 +194,7 @@ extension BlobStore {
   public func put(
     _ items: [PutItem], options: PutOptions = PutOptions()
   ) async throws(BlobStorageError) -> [PutResult] {
-    try await run { (engine) throws(BlobStorageError) in try engine.put(items, options) }
+    try await change(items.map(\.key)) { (engine) throws(BlobStorageError) in try engine.put(items, options) }
   }
 
   /// Makes several changes in one commit: all of them or none. On a full disk, a batch that only deletes may use the
@@ -206,7 +212,9 @@ extension BlobStore {
   public func apply(
     _ changes: [BlobChange], durability: Durability = .durable
   ) async throws(BlobStorageError) -> [PutResult?] {
-    try await run { (engine) throws(BlobStorageError) in try engine.change(changes, durability) }
+    try await change(changes.map(\.key)) { (engine) throws(BlobStorageError) in
+      try engine.change(changes, durability)
+    }
   }
 
   /// Drops keys with all their versions, in one commit. On a full disk it may use the store's reserve.
@@ -217,7 +225,7 @@ extension BlobStore {
   public func delete(
     _ keys: [String], durability: Durability = .durable
   ) async throws(BlobStorageError) -> Int {
-    try await run { (engine) throws(BlobStorageError) in try engine.delete(keys, durability) }
+    try await change(keys) { (engine) throws(BlobStorageError) in try engine.delete(keys, durability) }
   }
 
   /// Drops a key with all its versions; false when it did not exist.
@@ -228,7 +236,7 @@ extension BlobStore {
   public func delete(
     _ key: String, if condition: ChangeCondition = .always, durability: Durability = .durable
   ) async throws(BlobStorageError) -> Bool {
-    try await run { (engine) throws(BlobStorageError) in
+    try await change([key]) { (engine) throws(BlobStorageError) in
       try engine.delete([key], durability, if: condition) > 0
     }
   }
@@ -242,7 +250,7 @@ extension BlobStore {
   public func delete(
     prefix: String, durability: Durability = .durable
   ) async throws(BlobStorageError) -> Int {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       try engine.delete(prefix: Engine.nonempty(prefix, elseSay: "deleteAllKeys()"), durability)
     }
   }
@@ -254,7 +262,7 @@ extension BlobStore {
   /// - Throws: `held` if a hold protects a key when the call begins; nothing was changed.
   @discardableResult
   public func deleteAllKeys(durability: Durability = .durable) async throws(BlobStorageError) -> Int {
-    try await run { (engine) throws(BlobStorageError) in try engine.delete(prefix: "", durability) }
+    try await work { (engine) throws(BlobStorageError) in try engine.delete(prefix: "", durability) }
   }
 
   /// Drops one version of a key. Returns false if there is none. If it was current, the version before it becomes
@@ -263,7 +271,7 @@ extension BlobStore {
   public func delete(
     version id: BlobVersion.ID, of key: String, durability: Durability = .durable
   ) async throws(BlobStorageError) -> Bool {
-    try await run { (engine) throws(BlobStorageError) in
+    try await change([key]) { (engine) throws(BlobStorageError) in
       try VersionChanges(engine).delete(version: id, of: key, durability)
     }
   }
@@ -281,7 +289,7 @@ extension BlobStore {
   public func link(
     _ key: String, to digest: BlobDigest, options: PutOptions = PutOptions()
   ) async throws(BlobStorageError) -> PutResult? {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       try VersionChanges(engine).link(key, to: digest, options)
     }
   }
@@ -299,7 +307,7 @@ extension BlobStore {
     durability: Durability = .durable
   ) async throws(BlobStorageError) -> PutResult? {
     let options = PutOptions(durability: durability, replacement: replacement)
-    return try await run { (engine) throws(BlobStorageError) in
+    return try await change([key]) { (engine) throws(BlobStorageError) in
       try VersionChanges(engine).put(id, of: key, as: key, options)
     }
   }
@@ -317,7 +325,7 @@ extension BlobStore {
   public func duplicate(
     _ key: String, version: BlobVersion.ID? = nil, as target: String, options: PutOptions = PutOptions()
   ) async throws(BlobStorageError) -> PutResult? {
-    try await run { (engine) throws(BlobStorageError) in
+    try await change([target]) { (engine) throws(BlobStorageError) in
       try VersionChanges(engine).put(version, of: key, as: target, options)
     }
   }
@@ -332,7 +340,7 @@ extension BlobStore {
   public func rename(
     _ key: String, to target: String, durability: Durability = .durable
   ) async throws(BlobStorageError) -> Bool {
-    try await run { (engine) throws(BlobStorageError) in
+    try await change([key, target]) { (engine) throws(BlobStorageError) in
       try VersionChanges(engine).rename(key, to: target, durability)
     }
   }
@@ -349,7 +357,7 @@ extension BlobStore {
   public func keep(
     upTo archivedCount: Int, of key: String, durability: Durability = .durable
   ) async throws(BlobStorageError) -> RetentionResult {
-    try await run { (engine) throws(BlobStorageError) in
+    try await change([key]) { (engine) throws(BlobStorageError) in
       try engine.keep(upTo: archivedCount, keys: [key], durability)
     }
   }
@@ -367,7 +375,7 @@ extension BlobStore {
   public func trimHistory(
     of scope: KeyScope, toArchived archivedCount: Int, durability: Durability = .durable
   ) async throws(BlobStorageError) -> RetentionResult {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       try engine.trimHistory(of: scope, toArchived: archivedCount, durability)
     }
   }
@@ -381,7 +389,7 @@ extension BlobStore {
   public func set<Value: Sendable>(
     _ key: String, to value: Value, as format: BlobFormat<Value>, options: PutOptions = PutOptions()
   ) async throws(BlobStorageError) -> PutResult {
-    try await run { (engine) throws(BlobStorageError) in
+    try await change([key]) { (engine) throws(BlobStorageError) in
       try engine.put(key, .data(try format.data(of: value, key: key)), options)
     }
   }
@@ -401,7 +409,7 @@ extension BlobStore {
     _ type: Value.Type = Value.self, forKey key: String, version: BlobVersion.ID? = nil,
     as format: BlobFormat<Value>
   ) async throws(BlobStorageError) -> Value? {
-    try await run { (engine) throws(BlobStorageError) in
+    try await read { (engine) throws(BlobStorageError) in
       guard let data = try engine.data(key, version) else { return nil }
       return try format.value(of: data, key: key)
     }
@@ -443,14 +451,14 @@ extension BlobStore {
     progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> PutResult where Source.Element: Sequence<UInt8> {
     // Before the store requests anything from the source.
-    try await run { (engine) throws(BlobStorageError) in
+    try await read { (engine) throws(BlobStorageError) in
       try engine.checkOpen()
       try engine.check(options.condition, on: try Engine.keyBytes(key))
     }
     let (engine, handover) = (engine, Handover())
     async let outcome = Self.result { () throws(BlobStorageError) in
       defer { handover.stop() }
-      return try await OperationPool(width: 1, idleSeconds: 0).run { () throws(BlobStorageError) in
+      return try await OperationPool.onOwnThread { () throws(BlobStorageError) in
         try Self.put(engine, key, .stream { try handover.next() }, options, progress)
       }
     }
@@ -475,7 +483,7 @@ extension BlobStore {
   public func data(
     forKey key: String, version: BlobVersion.ID? = nil, in range: Range<Int64>
   ) async throws(BlobStorageError) -> Data? {
-    try await run { (engine) throws(BlobStorageError) in
+    try await read { (engine) throws(BlobStorageError) in
       guard let blob = try engine.openBlob(key, version) else { return nil }
       defer { blob.close() }
       return Data(try blob.read(range))

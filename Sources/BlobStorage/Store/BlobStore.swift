@@ -5,9 +5,9 @@ import SystemPackage
 /// A content-addressed store of blobs in a folder: keys with versions, deduplicated and compressed chunks.
 ///
 /// Any number of processes, and of `BlobStore` values in each, can use one folder at the same time. Readers never wait
-/// for writers or for gc. All methods may be called from any task. Each runs on one of 16 threads, and suspends the
-/// caller while all of them are busy. Only a small get that need not wait runs on the caller's thread. All stores in
-/// folders share these threads; a store in a bucket has its own. Cancelling the caller's task ends long work with
+/// for writers or for gc. All methods may be called from any task. A store has 16 threads for reads, 16 for changes, and 16
+/// for long work such as gc, imports and streams. A method suspends the caller while all threads of its kind are busy.
+/// Only a small get that need not wait runs on the caller's thread. Cancelling the caller's task ends long work with
 /// `cancelled`; a commit is then made whole or not at all.
 ///
 /// A method returns nil for what is missing, and throws `corrupted` for damage. The store never returns bytes that do
@@ -27,12 +27,13 @@ public final class BlobStore: Sendable {
   package typealias Opening = @Sendable () throws(BlobStorageError) -> Engine
 
   private let opened: OpenedEngine
-  let pool: OperationPool
+  /// The threads for reads, so that none waits for a change.
+  let reads = OperationPool()
+  private let changes = OperationPool()
+  /// The threads for work that takes as long as the store or its content, or a closure of the program, needs.
+  let longWork = OperationPool()
 
-  init(pool: OperationPool, _ opening: @escaping Opening) throws(BlobStorageError) {
-    opened = try OpenedEngine(opening)
-    self.pool = pool
-  }
+  package init(_ opening: @escaping Opening) throws(BlobStorageError) { opened = try OpenedEngine(opening) }
 
   package var engine: Engine { opened.engine }
 
@@ -48,7 +49,7 @@ public final class BlobStore: Sendable {
     configuration: StoreConfiguration = StoreConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
     let path = try path.pathText()
-    return try await OperationPool.shared.run { () throws(BlobStorageError) in
+    return try await OperationPool.opening.run { () throws(BlobStorageError) in
       try Engine.create(at: path, options: options)
       return try open(at: path, configuration)
     }
@@ -60,7 +61,7 @@ public final class BlobStore: Sendable {
   ) throws(BlobStorageError) -> BlobStore {
     // The process may change its working folder before it opens the store again.
     let path = try Engine.absolute(path).string
-    return try BlobStore(pool: .shared) { () throws(BlobStorageError) in
+    return try BlobStore { () throws(BlobStorageError) in
       let engine = try Engine(path: path, configuration: configuration, environment: environment)
       try engine.adoptCacheLimits()
       return engine
@@ -76,7 +77,7 @@ public final class BlobStore: Sendable {
     at path: some PathConvertible, configuration: StoreConfiguration = StoreConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
     let path = try path.pathText()
-    return try await OperationPool.shared.run { () throws(BlobStorageError) in
+    return try await OperationPool.opening.run { () throws(BlobStorageError) in
       try open(at: path, configuration)
     }
   }
@@ -94,7 +95,7 @@ public final class BlobStore: Sendable {
     at path: some PathConvertible, configuration: StoreConfiguration = StoreConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
     let path = try path.pathText()
-    return try await OperationPool.shared.run { () throws(BlobStorageError) in
+    return try await OperationPool.opening.run { () throws(BlobStorageError) in
       var environment = Engine.Environment()
       environment.files = ReadOnlyFiles(environment.files)
       environment.catalogFiles = ReadOnlyFiles(environment.catalogFiles)
@@ -114,7 +115,7 @@ public final class BlobStore: Sendable {
     configuration: StoreConfiguration = StoreConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
     let path = try path.pathText()
-    return try await OperationPool.shared.run { () throws(BlobStorageError) in
+    return try await OperationPool.opening.run { () throws(BlobStorageError) in
       try openOrCreate(at: path, options, configuration)
     }
   }
@@ -142,8 +143,17 @@ public final class BlobStore: Sendable {
   ///
   /// - Throws: if changes may not be durable. The store is closed all the same.
   /// - Durability: all changes of this value are durable on return.
-  public func close() async throws(BlobStorageError) {
-    try await run(mustRun: true) { (engine) throws(BlobStorageError) in try engine.close() }
+  public func close() async throws(BlobStorageError) { try await close {} }
+
+  /// Closes the store as ``close()`` does, after `body`.
+  package func close(
+    after body: @escaping @Sendable () throws(BlobStorageError) -> Void
+  ) async throws(BlobStorageError) {
+    let engine = engine
+    try await OperationPool.onOwnThread(mustRun: true) { () throws(BlobStorageError) in
+      try body()
+      try engine.close()
+    }
   }
 
   /// Closes the store and opens it again behind this value: the remedy for `poisoned`, `fenced` and `closed`.
@@ -156,7 +166,7 @@ public final class BlobStore: Sendable {
   ///   lost is not.
   public func reopen() async throws(BlobStorageError) {
     let opened = opened
-    try await pool.run(mustRun: true) { () throws(BlobStorageError) in try opened.reopen() }
+    try await OperationPool.onOwnThread(mustRun: true) { () throws(BlobStorageError) in try opened.reopen() }
   }
 
   /// Where the store is, and the options of `create`.
@@ -165,33 +175,41 @@ public final class BlobStore: Sendable {
   /// The store's operations on the caller's thread.
   public var blocking: BlockingBlobStore { BlockingBlobStore(store: self) }
 
-  /// Runs a blocking operation on a thread of the store's own.
-  ///
-  /// - Parameter mustRun: whether it runs even if the task is cancelled before a thread is free.
-  package func run<T: Sendable>(
-    mustRun: Bool = false, _ body: @escaping @Sendable (Engine) throws(BlobStorageError) -> T
+  /// Runs a read: it waits neither for changes nor for other processes.
+  package func read<T: Sendable>(
+    _ body: @escaping @Sendable (Engine) throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {
     let engine = engine
-    return try await pool.run(mustRun: mustRun) { () throws(BlobStorageError) in try body(engine) }
+    return try await reads.run { () throws(BlobStorageError) in try body(engine) }
   }
 
-  /// Opens a store whose operations may wait for a network, and so gives it threads of its own.
-  package convenience init(waiting opening: @escaping Opening) throws(BlobStorageError) {
-    try self.init(pool: OperationPool(width: OperationPool.defaultWidth), opening)
+  /// Runs a change. While another process holds up changes of the same keys, it takes no thread.
+  ///
+  /// - Parameter keys: the keys that it changes; nil for any.
+  package func change<T: Sendable>(
+    _ keys: [String]?, _ body: @escaping @Sendable (Engine) throws(BlobStorageError) -> T
+  ) async throws(BlobStorageError) -> T {
+    let engine = engine
+    return try await changes.run { resume in
+      engine.catalog.isDeferred(keys?.map { Array($0.utf8) }, resume)
+    } _: { () throws(BlobStorageError) in
+      try body(engine)
+    }
+  }
+
+  /// Runs work that takes as long as the store or its content is.
+  package func work<T: Sendable>(
+    _ body: @escaping @Sendable (Engine) throws(BlobStorageError) -> T
+  ) async throws(BlobStorageError) -> T {
+    let engine = engine
+    return try await longWork.run { () throws(BlobStorageError) in try body(engine) }
   }
 
   /// Runs work that may wait for a network or a medium, on a thread of the pool that opens stores in buckets.
   package static func blocking<T: Sendable>(
     _ body: @escaping @Sendable () throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {
-    try await OperationPool.opening.run(body)
-  }
-
-  /// Runs a change of a cache, on a thread that no other operation needs.
-  package static func changingCache<T: Sendable>(
-    _ body: @escaping @Sendable () throws(BlobStorageError) -> T
-  ) async throws(BlobStorageError) -> T {
-    try await OperationPool.changingCaches.run(body)
+    try await OperationPool.openingRemotes.run(body)
   }
 }
 
@@ -206,7 +224,7 @@ extension BlobStore {
   public func collectGarbage(
     _ options: GarbageCollectionOptions = GarbageCollectionOptions(), progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> GarbageCollectionReport {
-    try await run { (engine) throws(BlobStorageError) in try Self.collectGarbage(engine, options, progress) }
+    try await work { (engine) throws(BlobStorageError) in try Self.collectGarbage(engine, options, progress) }
   }
 
   static func collectGarbage(
@@ -231,7 +249,7 @@ extension BlobStore {
     _ depth: VerificationDepth = .chunks, share: VerificationShare? = nil, maximumAge: Duration? = nil,
     progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> VerificationReport {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       try engine.watched("verify", progress) { (progress) throws(BlobStorageError) in
         try Verifier(engine, progress).run(depth, share, maximumAge: maximumAge)
       }
@@ -250,7 +268,7 @@ extension BlobStore {
   public func repair(
     acceptsLosses: Bool = false, progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> RepairReport {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       try engine.watched("repair", progress) { (progress) throws(BlobStorageError) in
         try Repairer(engine, progress).run(acceptsLosses: acceptsLosses)
       }
@@ -262,7 +280,7 @@ extension BlobStore {
   /// For a store in a bucket, these are the losses that this machine knows; ``verify(_:share:maximumAge:progress:)``
   /// looks again.
   public func losses() async throws(BlobStorageError) -> StoreLosses {
-    try await run { (engine) throws(BlobStorageError) in try engine.losses() }
+    try await read { (engine) throws(BlobStorageError) in try engine.losses() }
   }
 
   /// Restores the file `store` of a store's folder if it is missing, damaged or another store's, so that the store can
@@ -272,7 +290,7 @@ extension BlobStore {
   ///   contained; `corrupted` if the packs belong to several stores.
   public static func restoreStoreFile(at path: some PathConvertible) async throws(BlobStorageError) -> Bool {
     let path = try path.pathText()
-    return try await OperationPool.shared.run { () throws(BlobStorageError) in
+    return try await OperationPool.opening.run { () throws(BlobStorageError) in
       try Engine.restoreHeader(at: path)
     }
   }
@@ -288,7 +306,8 @@ extension BlobStore {
     -> [StoreActivity]
   {
     let path = try path.pathText()
-    return try await OperationPool.shared.run { () throws(BlobStorageError) in try Engine.activities(at: path)
+    return try await OperationPool.opening.run { () throws(BlobStorageError) in
+      try Engine.activities(at: path)
     }
   }
 
@@ -296,14 +315,14 @@ extension BlobStore {
   ///
   /// - Durability: on the medium; published, where packs are shared by several machines.
   public func synchronize() async throws(BlobStorageError) {
-    try await run { (engine) throws(BlobStorageError) in try engine.synchronize() }
+    try await change([]) { (engine) throws(BlobStorageError) in try engine.synchronize() }
   }
 
   /// Applies what other machines have published before the call, and returns the number of packs. Does nothing for a
   /// store in a folder, because all processes see the same.
   @discardableResult
   public func extend() async throws(BlobStorageError) -> Int {
-    try await run { (engine) throws(BlobStorageError) in try engine.extend().newPackCount }
+    try await work { (engine) throws(BlobStorageError) in try engine.extend().newPackCount }
   }
 }
 
@@ -326,7 +345,7 @@ extension BlobStore {
     _ content: BlobContent, holding name: String, options: PutOptions = PutOptions(),
     progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> BlobHold {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       try BlobHolds(engine).put(content, as: name, options, progress)
     }
   }
@@ -339,7 +358,7 @@ extension BlobStore {
   /// - Complexity: reads and verifies the blob, and takes the syncs of a put without a key.
   @discardableResult
   public func hold(_ digest: BlobDigest, as name: String) async throws(BlobStorageError) -> BlobHold? {
-    try await run { (engine) throws(BlobStorageError) in try BlobHolds(engine).hold(digest, as: name) }
+    try await work { (engine) throws(BlobStorageError) in try BlobHolds(engine).hold(digest, as: name) }
   }
 
   /// Ends a hold. Returns false if there is none of that name. gc then removes the blob unless a version or another
@@ -349,13 +368,13 @@ extension BlobStore {
   /// - Durability: durable.
   @discardableResult
   public func release(_ name: String) async throws(BlobStorageError) -> Bool {
-    try await run { (engine) throws(BlobStorageError) in try BlobHolds(engine).release(name) }
+    try await change([]) { (engine) throws(BlobStorageError) in try BlobHolds(engine).release(name) }
   }
 
   /// All holds, by name.
   ///
   /// - Throws: `corrupted` if the file `holds` cannot be read. gc removes nothing then.
   public func holds() async throws(BlobStorageError) -> [BlobHold] {
-    try await run { (engine) throws(BlobStorageError) in try BlobHolds(engine).all() }
+    try await read { (engine) throws(BlobStorageError) in try BlobHolds(engine).all() }
   }
 }

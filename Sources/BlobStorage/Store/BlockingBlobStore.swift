@@ -140,7 +140,7 @@ public struct BlockingBlobStore: Sendable {
 
   /// The versions that a key has now.
   public func history(of key: String) throws(BlobStorageError) -> VersionHistory {
-    VersionHistory(try store.engine.holdVersions(key), pool: store.pool)
+    VersionHistory(try store.engine.holdVersions(key), pool: store.reads)
   }
 
   /// The bytes of one version of a history.
@@ -152,12 +152,16 @@ public struct BlockingBlobStore: Sendable {
   public func reader(forKey key: String, version: BlobVersion.ID? = nil) throws(BlobStorageError)
     -> BlobReader?
   {
-    try store.engine.openBlob(key, version).map { BlobReader(blob: $0, pool: store.pool) }
+    try store.engine.openBlob(key, version).map {
+      BlobReader(blob: $0, reads: store.reads, longWork: store.longWork)
+    }
   }
 
   /// Opens the blob with that digest; nil when the store does not have it.
   public func reader(for digest: BlobDigest) throws(BlobStorageError) -> BlobReader? {
-    try store.engine.openBlob(digest).map { BlobReader(blob: $0, pool: store.pool) }
+    try store.engine.openBlob(digest).map {
+      BlobReader(blob: $0, reads: store.reads, longWork: store.longWork)
+    }
   }
 
   /// Up to `limit` keys that begin with `prefix` and come after `after`, in byte order.

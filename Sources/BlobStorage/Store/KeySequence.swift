@@ -16,7 +16,7 @@ public struct KeySequence: AsyncSequence, Sendable {
     public mutating func next() async throws(BlobStorageError) -> KeyEntry? {
       if page.isEmpty, !isAtEnd {
         let (prefix, last) = (prefix, last)
-        let fetched = try await store.run { (engine) throws(BlobStorageError) in
+        let fetched = try await store.read { (engine) throws(BlobStorageError) in
           try CancellationFlag.check()
           return try engine.keys(prefix, after: last, limit: Self.pageCount)
         }

@@ -31,7 +31,7 @@ extension BlobStore {
     remote: RemoteConfiguration = RemoteConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
     try await blocking { () throws(BlobStorageError) in
-      try BlobStore(waiting: { () throws(BlobStorageError) in
+      try BlobStore({ () throws(BlobStorageError) in
         try Engine(
           path: state, configuration: configuration,
           remote: Engine.Remote(objects: objects, configuration: remote))

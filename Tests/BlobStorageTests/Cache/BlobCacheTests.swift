@@ -322,6 +322,10 @@ struct BlobCacheTests {
       // The puts come first.
       for _ in 0..<1_000 { await Task.yield() }
       #expect(try await cache.data(forKey: "n") == nil)
+      // Other caches go on, too.
+      let other = try await BlobCache.open(at: temporary.path.appending("other"), limits: limits)
+      #expect(try await other.set("k", to: Data([1])))
+      try await other.close()
       #expect(done.count == 0)
       lock.close()
       try await group.waitForAll()

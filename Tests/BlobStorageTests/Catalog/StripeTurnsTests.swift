@@ -68,7 +68,7 @@ struct StripeTurnsTests {
           for number in 0..<500 {
             let stripes = number % 50 == 0 ? [0..<4_096] : [Self.stripe(3), Self.stripe(10 + thread)]
             do throws(BlobStorageError) {
-              try turns.withTurn(stripes) { () throws(BlobStorageError) in
+              try turns.withTurn(stripes) { (_) throws(BlobStorageError) in
                 let seen = count.withLock { $0 }
                 if number % 7 == 0 { sched_yield() }
                 count.withLock { $0 = seen + 1 }
@@ -81,5 +81,62 @@ struct StripeTurnsTests {
         }
       })
     #expect(count.withLock { $0 } == 2_000)
+  }
+
+  /// What became of changes that were deferred.
+  private final class Answers: Sendable {
+    private let state = Mutex<[Int: BlobStorageError.Code?]>([:])
+    var all: [Int: BlobStorageError.Code?] { state.withLock { $0 } }
+    func answer(_ number: Int) -> StripeQueue.Resume {
+      { [self] error in state.withLock { $0[number] = .some(error?.code) } }
+    }
+  }
+
+  @Test("hold back the changes that would wait for another process, and no others, until it goes on")
+  func heldUp() throws {
+    let turns = StripeTurns()
+    let answers = Answers()
+    func isDeferred(_ stripe: Int64, _ number: Int, seconds: Double = 3_600) -> Bool {
+      turns.isDeferred([Self.stripe(stripe)], patienceSeconds: seconds, answers.answer(number))
+    }
+    #expect(!isDeferred(1, 0))
+    try turns.withTurn([Self.stripe(1), Self.stripe(5)]) { (number) throws(BlobStorageError) in
+      #expect(!isDeferred(1, 0))
+      let isFree = try turns.heldUp(number) { () throws(BlobStorageError) in
+        #expect(isDeferred(1, 1) && isDeferred(5, 2) && !isDeferred(2, 0))
+        #expect(turns.isDeferred([0..<4_096], patienceSeconds: 3_600, answers.answer(3)))
+        #expect(answers.all.isEmpty)
+        return true
+      }
+      #expect(isFree && answers.all == [1: nil, 2: nil, 3: nil])
+      #expect(!isDeferred(1, 0))
+    }
+    // If the wait was too long, so was that of others that began with it, and those behind still wait.
+    let (second, end) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    #expect(throws: BlobStorageError.self) {
+      try turns.withTurn([Self.stripe(1)]) { (number) throws(BlobStorageError) in
+        _ = try turns.heldUp(number) { () throws(BlobStorageError) in
+          #expect(isDeferred(1, 4, seconds: 0) && isDeferred(1, 5))
+          Thread.detachNewThread {
+            do {
+              try turns.withTurn([Self.stripe(1)]) { (_) throws(BlobStorageError) in
+                second.signal()
+                end.wait()
+              }
+            } catch { Issue.record("\(error)") }
+            second.signal()
+          }
+          while !turns.isWaiting { sched_yield() }
+          return false
+        }
+        throw BlobStorageError(.busy, "planned")
+      }
+    }
+    second.wait()
+    #expect(answers.all == [1: nil, 2: nil, 3: nil, 4: .busy])
+    #expect(isDeferred(1, 6))
+    end.signal()
+    second.wait()
+    #expect(answers.all == [1: nil, 2: nil, 3: nil, 4: .busy, 5: nil, 6: nil])
   }
 }

@@ -62,7 +62,7 @@ struct ReaderTests {
     try await store.close()
   }
 
-  /// The store's engine outlives the close, and an opening adds another.
+  /// The store's engine outlives the close.
   @Test("a store that is closed keeps no chunks in memory")
   func forgotten() async throws {
     let digest = try await store.put(.data(Data(count: 10_000)), forKey: "k").version.digest
@@ -71,6 +71,24 @@ struct ReaderTests {
     #expect(engine.chunks.cache.bytes(digest)?.count == 10_000)
     try await store.close()
     #expect(engine.chunks.cache.bytes(digest) == nil)
+  }
+
+  /// Fails if a store keeps each earlier engine, or an engine keeps itself.
+  @Test("a store that is opened again keeps nothing of what it was before", .timeLimit(.minutes(1)))
+  func earlierEngines() async throws {
+    weak var earlier: Engine?
+    for round in 0..<3 {
+      try await store.set("k", to: Data([UInt8(round)]))
+      var reader = try await store.reader(forKey: "k")
+      earlier = store.engine
+      try await store.reopen()
+      #expect(try await store.data(forKey: "k") == Data([UInt8(round)]))
+      // A reader of the earlier engine, and threads that have just used it, keep it for that long.
+      #expect(reader != nil && earlier != nil)
+      reader = nil
+      while earlier != nil { try await Task.sleep(for: .milliseconds(1)) }
+    }
+    try await store.close()
   }
 
   @Test("a history is closed once its store is opened again")
