@@ -124,7 +124,7 @@ final class Events: Sendable {
     }
   }
 
-  @Test("DA-10: 100 handlers that wait for other keys' handlers get through", .timeLimit(.minutes(1)))
+  @Test("DA-10: 100 handlers that wait for other keys' handlers get through", .timeLimit(.minutes(3)))
   func waitingHandlers() async {
     let (isDone, done) = AsyncStream<Void>.makeStream()
     let semaphores = (0..<100).map { _ in DispatchSemaphore(value: 0) }
@@ -140,7 +140,9 @@ final class Events: Sendable {
     for await _ in isDone {}
   }
 
-  @Test("DA-10: values that were replaced and deleted give their space back by themselves")
+  @Test(
+    "DA-10: values that were replaced and deleted give their space back by themselves",
+    .timeLimit(.minutes(3)))
   func space() async throws {
     for round in 0..<16 {
       #expect(await archive.set("k", randomBytes(1 << 20, seed: UInt64(round + 1))).isSuccess)
@@ -155,10 +157,10 @@ final class Events: Sendable {
     try await settle(below: 1 << 20)
   }
 
-  /// Waits until the packs take less than so much; the test's time limit ends it else.
+  /// Waits until the packs take less than so much; the test's time limit ends it otherwise.
   private func settle(below byteCount: Int) async throws {
     let packs = archivePath + "/.blobstore/packs"
-    for _ in 0..<500 {
+    while true {
       let names = try FileManager.default.contentsOfDirectory(atPath: packs)
       let sizes = names.map { name in
         (try? FileManager.default.attributesOfItem(atPath: packs + "/" + name))?[.size] as? Int ?? 0
@@ -166,7 +168,6 @@ final class Events: Sendable {
       if sizes.reduce(0, +) < byteCount { return }
       try await Task.sleep(for: .milliseconds(20))
     }
-    Issue.record("the packs still take \(byteCount) bytes or more")
   }
 
   @Test("DA-6: keep leaves the current version and the youngest archives")
@@ -301,7 +302,7 @@ final class Events: Sendable {
     var value: String
     let gate: DispatchSemaphore
 
-    var toData: Data? { gate.wait(timeout: .now() + 20) == .success ? Data(value.utf8) : nil }
+    var toData: Data? { gate.wait(timeout: .now() + 300) == .success ? Data(value.utf8) : nil }
     static func from(data: Data) -> Waiting? { nil }
   }
 

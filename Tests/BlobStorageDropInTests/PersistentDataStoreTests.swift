@@ -177,7 +177,7 @@ import Testing
         forIdentifier: "k",
         dataTransformer: { (_: Data) -> Bool? in
           mine.signal()
-          return other.wait(timeout: .now() + 20) == .success
+          return other.wait(timeout: .now() + 300) == .success
         },
         completionHandler: { (isMet: Bool?) in done.resume(returning: isMet) })
     }
@@ -216,7 +216,7 @@ import Testing
       forIdentifier: "k",
       dataTransformer: { (_: Data) -> Bool? in
         begun.finish()
-        return gate.wait(timeout: .now() + 60) == .success
+        return gate.wait(timeout: .now() + 300) == .success
       },
       completionHandler: { (isReleased: Bool?) in
         ended.yield(isReleased == true)
@@ -236,12 +236,12 @@ import Testing
     #expect(await text("k") == (change == "store" ? "new" : nil))
   }
 
-  @Test("the work does not wait for the main queue", .timeLimit(.minutes(1)))
+  @Test("the work does not wait for the main queue", .timeLimit(.minutes(3)))
   func busyMainQueue() async {
     let store = store
     let isLoaded = DispatchSemaphore(value: 0)
     let isDone = await withCheckedContinuation { (done: CheckedContinuation<Bool, Never>) in
-      DispatchQueue.main.async { done.resume(returning: isLoaded.wait(timeout: .now() + 20) == .success) }
+      DispatchQueue.main.async { done.resume(returning: isLoaded.wait(timeout: .now() + 300) == .success) }
       store.storeData({ Data("x".utf8) }, identifier: "k") { _ in }
       store.loadData(
         forIdentifier: "k",

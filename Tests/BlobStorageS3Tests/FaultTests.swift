@@ -192,7 +192,7 @@ struct FaultTests {
   @Test("that says nothing is given up after a while")
   func silence() throws {
     let server = try ScriptedServer { _, _ in .silence }
-    let scripted = try Scripted(server, policy: RetryPolicy(attemptCountMax: 2), silence: .milliseconds(200))
+    let scripted = try Scripted(server, policy: RetryPolicy(attemptCountMax: 2), silence: .seconds(2))
     #expect(Self.failure { _ = try Self.put(scripted.store) }?.code == .unreachable)
     #expect(server.requests.count == 2)
   }
@@ -200,7 +200,7 @@ struct FaultTests {
   @Test("that sends a byte now and then is given up, too")
   func drip() throws {
     let server = try ScriptedServer { _, _ in .drip(byteCount: 500) }
-    let scripted = try Scripted(server, policy: RetryPolicy(attemptCountMax: 2), silence: .milliseconds(200))
+    let scripted = try Scripted(server, policy: RetryPolicy(attemptCountMax: 2), silence: .seconds(2))
     #expect(Self.failure { try scripted.store.delete("packs/x") }?.code == .unreachable)
     #expect(server.requests.count == 2)
   }

@@ -6,7 +6,7 @@ import Synchronization
 import Testing
 
 /// One process watches a store that others change, and they are killed at any moment.
-@Suite("Changes of processes that are killed", .serialized)
+@Suite("Changes of processes that are killed", .serialized, .timeLimit(.minutes(10)))
 struct ObservationKillTests {
   private static func current(_ store: BlobStore) async throws -> [String: BlobVersion.ID] {
     var current: [String: BlobVersion.ID] = [:]
@@ -53,8 +53,7 @@ struct ObservationKillTests {
     // What a dead process has left open is recovered, and is a change like any other.
     try await workshop.expect(0, ["put", "last"], input: Data([1]))
     let expected = try await Self.current(store)
-    let end = ContinuousClock.now + .seconds(60)
-    while shown.withLock({ $0 }) != expected, ContinuousClock.now < end {
+    while shown.withLock({ $0 }) != expected {
       try await Task.sleep(for: .milliseconds(10))
     }
     #expect(shown.withLock { $0 } == expected)

@@ -1,4 +1,5 @@
 import BlobStorage
+import Foundation
 import SystemPackage
 
 /// One kind of call on a simulated disk.
@@ -39,9 +40,16 @@ package struct CallRecord: Sendable, CustomStringConvertible {
 }
 
 /// A planned failure of a simulated disk.
+///
+/// Where several threads use the disk, the fault belongs to one of them or to a file. Otherwise it would be for whoever
+/// comes first.
 package struct Fault: Sendable {
   /// The kind of call that fails; nil for any.
   package var kind: CallKind?
+  /// The thread whose calls fail; nil for any.
+  package var thread: ThreadIdentity?
+  /// A part of the path, for calls on certain files; nil for any.
+  package var pathPart: String?
   /// Which of these calls fails, counted from 1 at the moment the fault is planned.
   package var count: Int
   /// The error of the call.
@@ -52,15 +60,40 @@ package struct Fault: Sendable {
   package var isPermanent: Bool
 
   /// A failure of the `count`-th call of that kind from now on.
+  ///
+  /// - Parameters:
+  ///   - thread: whose calls count; nil for any thread's.
+  ///   - pathPart: a part of the paths that count; nil for any path.
   package init(
-    _ kind: CallKind?, count: Int = 1, errno: Errno, landingByteCount: Int = 0, isPermanent: Bool = false
+    _ kind: CallKind?, of thread: ThreadIdentity? = nil, in pathPart: String? = nil, count: Int = 1,
+    errno: Errno,
+    landingByteCount: Int = 0, isPermanent: Bool = false
   ) {
     precondition(count >= 1)
     self.kind = kind
+    self.thread = thread
+    self.pathPart = pathPart
     self.count = count
     self.errno = errno
     self.landingByteCount = landingByteCount
     self.isPermanent = isPermanent
+  }
+}
+
+extension Fault {
+  /// Whether the fault is for a call of this thread.
+  func isFor(_ kind: CallKind, _ path: String) -> Bool {
+    (self.kind ?? kind) == kind && (thread ?? .current) == .current && (pathPart.map(path.contains) ?? true)
+  }
+}
+
+/// A thread of this process.
+package struct ThreadIdentity: Sendable, Hashable {
+  private let number: UInt
+
+  /// The thread that runs this.
+  package static var current: Self {
+    Self(number: UInt(bitPattern: Unmanaged.passUnretained(Thread.current).toOpaque()))
   }
 }
 

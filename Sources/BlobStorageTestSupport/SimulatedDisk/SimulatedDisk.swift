@@ -146,7 +146,7 @@ package final class SimulatedDisk: ForwardingFiles {
     let (call, fault, hooks) = try state.withLock { (state) throws(BlobStorageError) in
       guard state.aliveProcesses.contains(process) else { throw .simulatedStop }
       let call = state.log(kind, process, detail)
-      let fault = kind.canFail ? state.consumeFault(kind) : nil
+      let fault = kind.canFail ? state.consumeFault(kind, path.string) : nil
       return (call, fault, [state.callHook, kind.isMutating ? state.hook : nil])
     }
     for hook in hooks { try run(hook, call) }
@@ -189,9 +189,9 @@ extension SimulatedDisk.State {
   }
 
   /// Counts the call against all planned faults, and returns the first that is due.
-  fileprivate mutating func consumeFault(_ kind: CallKind) -> Fault? {
+  fileprivate mutating func consumeFault(_ kind: CallKind, _ path: String) -> Fault? {
     var due: Fault?
-    for index in faults.indices where faults[index].kind == nil || faults[index].kind == kind {
+    for index in faults.indices where faults[index].isFor(kind, path) {
       if faults[index].count > 1 {
         faults[index].count -= 1
       } else if due == nil {

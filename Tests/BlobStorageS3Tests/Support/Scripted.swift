@@ -27,7 +27,7 @@ struct Scripted {
       certificates: certificates, proxy: proxy)
     store = S3ObjectStore(
       try S3Client(
-        configuration, policy: policy, patience: .init(connecting: silence, silence: silence),
+        configuration, policy: policy, patience: .init(connecting: .seconds(20), silence: silence),
         surroundings: S3Surroundings(
           now: { now },
           sleep: { pause in

@@ -254,7 +254,8 @@ struct FailureTests {
       let content = BlobContent.stream {
         let (part, leftCount) = parts.withLock { ($0.popLast(), $0.count) }
         if part != nil, leftCount == 2 {
-          disk.plan(Fault(.write, errno: .noSpace))
+          // The threads of the long put write as well.
+          disk.plan(Fault(.write, of: .current, errno: .noSpace))
           #expect(failure { _ = try engine.put("other", [1, 2, 3]) }?.code == .noSpace)
           disk.heal()
         }

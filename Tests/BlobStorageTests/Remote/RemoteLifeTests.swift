@@ -239,7 +239,7 @@ private final class HeldRequest: Sendable {
       guard kind == request, name.hasPrefix(prefix), !isHeld.exchange(true, ordering: .relaxed) else {
         return
       }
-      let end = DispatchTime.now() + 20
+      let end = DispatchTime.now() + 300
       var last = DispatchTimeoutResult.success
       for _ in 0..<2 where last == .success { last = signs.wait(timeout: end) }
       result.withLock { [last] in $0 = last }

@@ -119,8 +119,7 @@ struct ObservationTests {
         })
     }
     for key in 0..<300 { try await store.set("\(key)", to: Data([1]), durability: .relaxed) }
-    let end = ContinuousClock.now + .seconds(30)
-    while seen.all.count < 300, ContinuousClock.now < end {
+    while seen.all.count < 300 {
       try await Task.sleep(for: .milliseconds(5))
     }
     #expect(seen.all.count == 300 && seen.all.values.allSatisfy { $0 == 1 })
@@ -161,8 +160,7 @@ struct ObservationTests {
     }
     let expected = Shown()
     try await expected.load(store, "k")
-    let end = ContinuousClock.now + .seconds(30)
-    while shown.values != expected.values, ContinuousClock.now < end {
+    while shown.values != expected.values {
       try await Task.sleep(for: .milliseconds(10))
     }
     #expect(shown.values == expected.values)
