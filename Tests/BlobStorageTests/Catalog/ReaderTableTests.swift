@@ -75,9 +75,10 @@ import Testing
       let list = place.temporary.path.appending("list").string
       var child = pid_t()
       // Without the actions by which Foundation closes everything.
-      let words = ["/bin/sh", "-c", "ls -l /proc/$$/fd > \(list)"].map { strdup($0) }
-      defer { for word in words { free(word) } }
-      try #require(posix_spawn(&child, "/bin/sh", nil, nil, words + [nil], environ) == 0)
+      let words = ["/bin/sh", "-c", "/bin/ls -l /proc/$$/fd > \(list)"]
+      let arguments: [UnsafeMutablePointer<CChar>?] = words.map { (word: String) in strdup(word) } + [nil]
+      defer { for argument in arguments { free(argument) } }
+      try #require(posix_spawn(&child, "/bin/sh", nil, nil, arguments, nil) == 0)
       var status: Int32 = 0
       #expect(waitpid(child, &status, 0) == child && status == 0)
       let lines = String(decoding: FileManager.default.contents(atPath: list) ?? Data(), as: UTF8.self)

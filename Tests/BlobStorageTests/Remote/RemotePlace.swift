@@ -21,7 +21,7 @@ struct RemotePlace {
   func engine(
     _ machine: String, packByteCount: Int64 = BlobLimits.packByteCountTarget, cacheByteLimit: Int64 = 1 << 30,
     inline: Bool = false, weaknesses: Weaknesses = [], recordCountOfBatch: Int = 20_000,
-    waitingPackLimit: Int = 2, bootIdentity: String = BootIdentity.current(),
+    waitingPackLimit: Int = 2, bootIdentity: String? = nil,
     files: any FileSystem = SystemFiles(), log: LogRecorder = LogRecorder()
   ) throws -> Engine {
     var environment = Engine.Environment()
