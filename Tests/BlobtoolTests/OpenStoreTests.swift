@@ -93,7 +93,7 @@ struct OpenStoreTests {
     }
 
     private static func read(in folder: String) async throws {
-      defer { FileManager.default.createFile(atPath: folder + "/done", contents: nil) }
+      defer { _ = FileManager.default.createFile(atPath: folder + "/done", contents: nil) }
       let inner = try await BlobStore.open(at: folder + "/tree/inner")
       let outer = try await BlobStore.open(at: folder + "/store")
       for round in 0..<60 {

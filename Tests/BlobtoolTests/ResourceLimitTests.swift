@@ -38,7 +38,7 @@ struct ResourceLimitTests {
         #expect(outcome.errors.split(separator: "\n").count < 30)
         continue
       }
-      let done = try await workshop.shell(
+      let check =
         switch command.prefix(while: { $0 != " " }) {
         case "put": "$TOOL get p | cmp - tree/a/2"
         case "get": "cmp got tree/a/1"
@@ -48,7 +48,8 @@ struct ResourceLimitTests {
         case "init": "$TOOL list --store new"
         case "list": "grep k answer"
         default: "true"
-        })
+        }
+      let done = try await workshop.shell(check)
       #expect(done.status == 0, "\(limit) \(command) has not done its work: \(done)")
     }
     try await workshop.expect(0, ["verify"])
