@@ -124,29 +124,19 @@ extension Census {
 
   /// Encodes events for appending to the file.
   ///
-  /// Each line begins with a newline, so that it is readable after a torn line. A line that cannot be derived from the
-  /// packs is written twice, with an empty line between: no single damaged byte destroys both copies.
+  /// Each line begins with a newline, so that it is readable after a torn line. It is written twice, with an empty line
+  /// between: no single damaged byte destroys both copies.
   package static func text(_ events: [Event]) -> [UInt8] {
     var text: [UInt8] = []
     for event in events {
       let line = event.line
-      text.append(UInt8(ascii: "\n"))
-      text += line
-      if event.isWrittenTwice { text += Array("\n\n".utf8) + line }
+      text += Array("\n".utf8) + line + Array("\n\n".utf8) + line
     }
     return text
   }
 }
 
 extension Census.Event {
-  /// Whether the line cannot be derived from the packs.
-  var isWrittenTwice: Bool {
-    switch self {
-    case .begun, .sealed: false
-    case .store, .removed, .setAside, .unreadable, .accepted: true
-    }
-  }
-
   /// The line without its newline: words, then the checksum of everything before the last space.
   var line: [UInt8] {
     let words: [String] =

@@ -575,15 +575,7 @@ extension Collector {
     return !losses.isEmpty
   }
 
-  /// Rewrites the census without repetitions, if that makes it much smaller.
   func shortenCensus() {
-    guard scope == nil, !options.isDryRun else { return }
-    do throws(BlobStorageError) {
-      let census = try engine.backend.census.read()
-      guard census.lineCount > 64 + 2 * census.events.count || census.damagedLineCount > 0 else { return }
-      try engine.backend.census.replace(by: census)
-    } catch {
-      engine.logger.warning("The census could not be shortened.", metadata: ["reason": "\(error.message)"])
-    }
+    if scope == nil, !options.isDryRun { engine.shortenCensus() }
   }
 }

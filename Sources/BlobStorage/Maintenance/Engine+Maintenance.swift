@@ -1,3 +1,5 @@
+import Logging
+
 /// Maintenance operations of an engine, without a `BlobStore`.
 extension Engine {
   /// Plans and runs one collection of garbage. In a cache it copies no more at once than the cache's limits allow.
@@ -31,6 +33,21 @@ extension Engine {
     _ depth: VerificationDepth = .chunks
   ) throws(BlobStorageError) -> VerificationReport {
     try Verifier(self, nil).run(depth)
+  }
+
+  /// Rewrites the census without repetitions, if that makes it much shorter, or if a line is damaged or stands alone.
+  /// The caller holds the collection lock.
+  func shortenCensus() {
+    do throws(BlobStorageError) {
+      let census = try backend.census.read()
+      let lineCount = 2 * census.events.count
+      guard census.damagedLineCount > 0 || !(lineCount...64 + 2 * lineCount ~= census.lineCount) else {
+        return
+      }
+      try backend.census.replace(by: census)
+    } catch {
+      logger.warning("The census could not be shortened.", metadata: ["reason": "\(error.message)"])
+    }
   }
 
   /// Repairs what can be repaired.

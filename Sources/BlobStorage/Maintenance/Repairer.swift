@@ -151,6 +151,7 @@ struct Repairer {
       report.damaged.append(Damage(finding))
     }
     try engine.forEachPage(prefix: "") { report.keyCount += $0.count }
+    engine.shortenCensus()
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }

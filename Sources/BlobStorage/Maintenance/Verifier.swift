@@ -75,6 +75,8 @@ struct Verifier {
       else { break }
     }
     report.losses = try engine.losses()
+    let damagedLineCount = try engine.backend.census.read().damagedLineCount
+    if damagedLineCount > 0 { report.damagedCensusLineCount = damagedLineCount }
     // A manifest that no version needs is garbage, whatever chunks it names.
     let unneeded = Set(wrong.compactMap(\.digest))
     report.damaged.removeAll { $0.keys.isEmpty && $0.digest.map(unneeded.contains) ?? false }

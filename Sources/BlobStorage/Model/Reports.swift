@@ -164,6 +164,9 @@ public struct VerificationReport: Sendable, Hashable, Codable {
   public var damaged: [Damage] = []
   /// The losses that were not accepted.
   public var losses = StoreLosses()
+  /// Damaged lines of the census, whose copies tell the same; nil without any. The next collection or repair writes the
+  /// census again.
+  public var damagedCensusLineCount: Int?
   /// Versions whose time is more than a day ahead of this machine's clock: one of the two clocks was set wrong. They
   /// can be read. Only the first ones are listed.
   public var versionsAhead: [VersionAhead] = []
@@ -175,6 +178,7 @@ public struct VerificationReport: Sendable, Hashable, Codable {
     case depth, share, byteCount, damaged, losses, versionsAhead
     case packCount = "packs"
     case duePackCount = "duePacks"
+    case damagedCensusLineCount = "damagedCensusLines"
     case blobCount = "blobs"
     case chunkCount = "chunks"
     case duration = "seconds"

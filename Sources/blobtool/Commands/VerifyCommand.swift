@@ -81,6 +81,9 @@ struct VerifyCommand: StoreCommand {
       facts.add("due", "\(HumanText.grouped(count)) of \(HumanText.count(report.packCount, "pack"))")
     }
     facts.add("damaged", report.damaged.count)
+    if let count = report.damagedCensusLineCount {
+      facts.add("census", "\(HumanText.count(count, "damaged line")), which gc writes again")
+    }
     facts.add("time", HumanText.duration(report.duration))
     try facts.print()
   }

@@ -18,7 +18,15 @@ import Testing
     let text = String(
       decoding: Census.text([.begun(Self.name), .sealed(Self.name, recordsEnd: 248)]), as: UTF8.self)
     #expect(
-      text == "\nbegun 0102030405060708-00000003 f7434075\nsealed 0102030405060708-00000003 248 2a5ca1ae")
+      text == """
+
+        begun 0102030405060708-00000003 f7434075
+
+        begun 0102030405060708-00000003 f7434075
+        sealed 0102030405060708-00000003 248 2a5ca1ae
+
+        sealed 0102030405060708-00000003 248 2a5ca1ae
+        """)
   }
 
   @Test("What is written is read, in any order")
@@ -92,15 +100,17 @@ import Testing
   }
 
   @Test(
-    "What nothing else tells survives any flipped bit",
+    "What a line tells survives any flipped bit",
     arguments: [
-      .store(header), .removed(3...3, writer: name.writer), .setAside(name), .unreadable(name),
+      .begun(name), .sealed(name, recordsEnd: 99), .store(header), .removed(3...3, writer: name.writer),
+      .setAside(name), .unreadable(name),
       .accepted(name),
     ] as [Census.Event])
   func survives(_ event: Census.Event) {
     let before: [Census.Event] =
       switch event {
       case .accepted: [.unreadable(Self.name)]
+      case .begun, .sealed: []
       default: [.sealed(Self.name, recordsEnd: 64)]
       }
     let (line, known) = (Census.text([event]), Census.text(before))
