@@ -208,7 +208,8 @@ struct RepairTests {
   ) throws -> Interruption {
     let interruption = Interruption()
     let isAccepted = Mutex(false)
-    let lock = try SystemFiles().open(lab.catalog.path.appending("lock"), .readWrite)
+    let lock = try SystemFiles().open(
+      try #require(try CopiedCatalog.lock(in: lab.catalog.path)), .readWrite)
     lab.disk.beforeCalls { (call) throws(BlobStorageError) in
       guard call.process == process.number else { return }
       if call.kind == .write, call.detail.contains("/census") { isAccepted.withLock { $0 = true } }

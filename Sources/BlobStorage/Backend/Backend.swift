@@ -73,6 +73,10 @@ package protocol Backend: Sendable {
   /// living writer, or a process that recovers it.
   func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)?
 
+  /// The file to end an open pack in, where `file` is what ``adoptPack(_:)`` returned. It is a copy under the same name
+  /// if `file` has another name, too: a copy of the store may share it by a hard link.
+  func ownPack(_ name: PackName, _ file: any File) throws(BlobStorageError) -> any File
+
   /// Removes packs from the store, durably on return: no later catalog is built from them. Their files stay. A second
   /// call does the same again.
   func retirePacks(_ names: [PackName]) throws(BlobStorageError)
@@ -104,6 +108,7 @@ package protocol Backend: Sendable {
 
 extension Backend {
   package func isDamage(_ error: BlobStorageError) -> Bool { error.code == .corrupted }
+  package func ownPack(_ name: PackName, _ file: any File) throws(BlobStorageError) -> any File { file }
   package func finishLeaving() throws(BlobStorageError) {}
   package func restoreNames(
     of store: StoreHeader

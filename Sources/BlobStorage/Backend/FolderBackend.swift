@@ -76,24 +76,29 @@ package struct FolderBackend: Backend {
 
   /// Opens a pack's file; nil if the path is free or not a regular file.
   private func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> (any File)? {
-    do throws(BlobStorageError) {
-      guard let file = try files.openIfThere(path, intent) else { return nil }
-      return PackFile(file)
-    } catch {
-      guard let status = try files.status(of: path), status.kind != .regular else { throw error }
-      return nil
-    }
+    try files.openIfRegular(path, intent).map { PackFile($0) }
   }
 
   package func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
     guard let file = try open(path(name, "pack"), .readWrite) else { return nil }
-    // Another process may have retired it between opening and locking. Then the file has another name.
+    // Another process may have retired it between opening and locking, or replaced it by a copy.
     let isLocked = try file.lock(.exclusive, wait: false) || weaknesses.contains(.recoversWithoutLock)
-    guard isLocked, try has(name, "pack") else {
+    guard isLocked, try files.names(path(name, "pack"), file) else {
       file.close()
       return nil
     }
     return file
+  }
+
+  package func ownPack(_ name: PackName, _ file: any File) throws(BlobStorageError) -> any File {
+    guard try file.status().linkCount > 1 else { return file }
+    let copy = try OwnedFiles(folder: folder, files: files).create(name.fileName) {
+      (copy) throws(BlobStorageError) in
+      try file.copyBytes(to: copy)
+      // Until the sync of the folder, a power cut may keep either file. Both have all records.
+      if synchronizes { try copy.synchronize() }
+    }
+    return PackFile(copy)
   }
 
   package func retirePacks(_ names: [PackName]) throws(BlobStorageError) {

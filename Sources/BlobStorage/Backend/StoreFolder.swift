@@ -120,6 +120,8 @@ package struct StoreFolder: Sendable {
   /// Allocates the reserve file. ``withReserve(_:)`` deletes it when the disk is full, so that the store can still
   /// open, drop and collect.
   package func keepReserve() throws(BlobStorageError) {
+    // Deleting a file that has another name in a copy of the store frees nothing.
+    if let status = try files.status(of: reserve), status.linkCount > 1 { try releaseReserve() }
     let file = try files.open(reserve, .openOrCreate)
     defer { file.close() }
     guard try file.status().allocatedByteCount < Self.reserveByteCount else { return }
@@ -139,9 +141,11 @@ package struct StoreFolder: Sendable {
     return try body()
   }
 
-  /// The bytes that releasing the reserve makes available. In a copy of the store, the file may have holes.
+  /// The bytes that releasing the reserve makes available. In a copy of the store, the file may have holes or another
+  /// name.
   func reservedByteCount() throws(BlobStorageError) -> Int64 {
-    try files.status(of: reserve)?.allocatedByteCount ?? 0
+    guard let status = try files.status(of: reserve), status.linkCount == 1 else { return 0 }
+    return status.allocatedByteCount
   }
 
   /// Deletes the reserve file. Another process may do so at the same time.

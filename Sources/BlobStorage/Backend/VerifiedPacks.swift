@@ -39,23 +39,20 @@ struct VerifiedPacks {
 
   /// Adds entries to the file, durably, and removes those of packs that are not in `packs`.
   ///
-  /// Overwrites the file under its own lock. A crash during the write leaves a file whose checksum does not match.
+  /// Replaces the file while it holds the lock of the old one.
   static func add(
     _ entries: [PackName: Entry], of packs: Set<PackName>, to folder: StoreFolder
   ) throws(BlobStorageError) {
-    let file = try folder.files.open(folder.verified, .openOrCreate)
-    defer { file.close() }
-    guard try file.lock(.exclusive, withinSeconds: 10) else {
+    guard let file = try folder.files.openLocked(folder.verified, withinSeconds: 10) else {
       throw BlobStorageError(.busy, "Another process holds the lock of \(folder.verified).")
     }
+    defer { file.close() }
     let known = try read(file).entries
     // If two processes verify a pack at once, the later entry wins.
     let all = known.filter { packs.contains($0.key) }.merging(entries) { $0.time > $1.time ? $0 : $1 }
     let bytes = VerifiedPacks(all).bytes
     guard bytes.count <= byteCountMax else { return }
-    try file.truncate(to: 0)
-    try file.put(bytes, at: 0)
-    try file.synchronize()
+    try folder.files.replace(folder.verified, with: bytes).close()
   }
 
   private static func read(_ file: any File) throws(BlobStorageError) -> VerifiedPacks {

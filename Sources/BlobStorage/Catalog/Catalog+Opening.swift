@@ -134,9 +134,9 @@ extension Catalog {
   /// Opens the catalog, and rebuilds it if necessary. `lock` is held exclusively.
   func openLocked() throws(BlobStorageError) {
     do throws(BlobStorageError) {
-      if let database = try adopt(isAlone: true) {
+      if try adopt(isAlone: true) != nil {
         try becomeUser(wait: false)
-        return try recoverLocked(database)
+        return try recoverLocked(try ownDatabase())
       }
     } catch {
       guard error.code == .catalogDamaged else { throw error }
@@ -210,7 +210,7 @@ extension Catalog {
     if let known = current.stateCount, known.table === table, try isUnchanged(known) {
       return current.database
     }
-    guard try state.file.status().linkCount > 0, !(try current.database.isSuperseded()) else {
+    guard try files.names(folder.entry("state"), state.file), !(try current.database.isSuperseded()) else {
       return nil
     }
     let known = table.flatMap { table in stateCount.map { (table: table, count: $0) } }
@@ -306,6 +306,8 @@ extension Catalog {
         try transaction.value(.meta, Database.outerRowsKey).map { Array($0) }
       )
     }
+    // Removed before it was opened, it was created again.
+    if storeID == nil { return nil }
     guard storeID == store.storeID else {
       throw BlobStorageError(.catalogDamaged, "The catalog belongs to another store.")
     }
@@ -353,8 +355,8 @@ extension Catalog {
       defer { file.close() }
       _ = try generations.writeState(
         CatalogState(
-          generation: generation, mark: identity.mark(with: state.mark), inode: try file.status().inode,
-          clean: try CleanFile(file)))
+          generation: generation, mark: identity.mark(with: state.mark), folder: generations.place,
+          inode: try file.status().inode, clean: try CleanFile(file)))
       try generations.removeAll(except: generation)
     } catch {
       generations.removeLeftovers()
@@ -408,7 +410,8 @@ extension Catalog {
       }
     }
     let state = try generations.writeState(
-      CatalogState(generation: generation, mark: identity.mark, inode: try database.inode()))
+      CatalogState(
+        generation: generation, mark: identity.mark, folder: generations.place, inode: try database.inode()))
     use(Current(database: database, generation: generation, state: state))
     mustRecover.store(false, ordering: .relaxed)
     try reap(database)
@@ -454,11 +457,68 @@ extension Catalog {
     }
   }
 
+  /// The database in use, in files without another name: what a copy of the store shares by hard links is copied first.
+  /// `lock` is held exclusively.
+  func ownDatabase() throws(BlobStorageError) -> Database {
+    let database = try database(isShared: true)
+    guard let known = current.withLock({ $0?.state?.value }), try generations.isShared(known.generation)
+    else {
+      return database
+    }
+    let generation = "g" + Hex.text(randomNumber())
+    do throws(BlobStorageError) {
+      try files.createPart(folder.entry(generation))
+      let file = try generations.copy(known.generation, to: generation)
+      defer { file.close() }
+      if known.clean != nil {
+        try file.synchronize()
+        try files.syncDirectory(folder.entry(generation))
+      }
+      guard let copy = try opened(generation) else {
+        throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use: try again.")
+      }
+      let state = try generations.writeState(
+        CatalogState(
+          generation: generation, mark: identity.mark(with: known.mark), folder: generations.place,
+          inode: try file.status().inode, clean: try known.clean == nil ? nil : CleanFile(file)))
+      use(Current(database: copy, generation: generation, state: state))
+      try generations.removeAll(except: generation)
+      return copy
+    } catch {
+      generations.removeLeftovers()
+      // No other store uses these files: without room for a copy, they serve as well.
+      guard error.code == .noSpace, self.generation == known.generation else { throw error }
+      return database
+    }
+  }
+
+  /// Returns the database in use, after `state` records that it is written to. Returns with `lock` held.
+  func lockedToWrite() throws(BlobStorageError) -> Database {
+    if isReadOnly { throw refused() }
+    try becomeUser(wait: true)
+    if mustRecover.load(ordering: .relaxed), try lock(.exclusive, wait: false) {
+      try recoverLocked(try ownDatabase())
+    }
+    _ = try lock(.shared, wait: true)
+    let database = try database(isShared: true)
+    if let state = current.withLock({ $0?.state?.value }), state.clean == nil,
+      try !generations.isShared(state.generation)
+    {
+      return database
+    }
+    // No process writes, so the exclusive lock is soon free.
+    _ = try lock(.exclusive, wait: true)
+    let marked = try ownDatabase()
+    try markWritten()
+    return marked
+  }
+
   /// Records in `state` that the generation is not clean, before the first write to it. `lock` is held exclusively.
   func markWritten() throws(BlobStorageError) {
     guard let now = current.withLock({ $0 }), let known = now.state?.value, known.clean != nil else { return }
     let written = CatalogState(
-      generation: known.generation, mark: identity.mark, inode: try now.database.inode())
+      generation: known.generation, mark: identity.mark, folder: generations.place,
+      inode: try now.database.inode())
     let state: Generations.OpenState
     do throws(BlobStorageError) { state = try generations.writeState(written) } catch {
       guard error.code == .noSpace else { throw error }

@@ -5,7 +5,8 @@ import SystemPackage
 
 /// The derived database over the packs, as this process has it open.
 ///
-/// Its folder holds `lock`, `users`, `state` and one folder per generation with LMDB's files. Invariants:
+/// Its folder holds `state`, a folder with the locks `lock` and `users`, and one folder per generation with LMDB's files.
+/// Invariants:
 /// 1. A write transaction holds `lock` shared. A rebuild, the first write after `clean`, and the recovery of dead
 ///    writers' packs hold it exclusively.
 /// 2. `state` names the generation in use, its file, and the boot and the mounts that have written to it. A generation
@@ -131,7 +132,6 @@ package final class Catalog: Sendable {
     self.patienceSeconds = patienceSeconds
     self.stripePatienceSeconds = stripePatienceSeconds
     self.live = live
-    generations = Generations(folder: folder, files: files, identity: identity, live: live, logger: logger)
     self.tails = tails
     self.hasAllPacks = hasAllPacks
     self.outerRowsSource = outerRowsSource
@@ -140,11 +140,14 @@ package final class Catalog: Sendable {
     self.recoverDeadPacks = recoverDeadPacks
     var refusal: BlobStorageError?
     var locks: (lock: any File, users: any File)?
+    var place: UInt64 = 0
     do throws(BlobStorageError) {
       try StoreFolder(folder, files: files).makePart(folder)
+      place = try files.status(of: folder)?.inode ?? 0
+      let part = Generations.locks(in: folder, place)
+      try StoreFolder(folder, files: files).makePart(part)
       locks = (
-        try files.open(folder.entry("lock"), .openOrCreate),
-        try files.open(folder.entry("users"), .openOrCreate)
+        try files.open(part.entry("lock"), .openOrCreate), try files.open(part.entry("users"), .openOrCreate)
       )
     } catch {
       guard error.isRefusal, hasAllPacks else { throw error }
@@ -152,6 +155,8 @@ package final class Catalog: Sendable {
     }
     lockFile = locks?.lock
     usersFile = locks?.users
+    generations = Generations(
+      folder: folder, files: files, identity: identity, live: live, logger: logger, place: place)
     if refusal == nil {
       do throws(BlobStorageError) { try openShared() } catch {
         guard error.isRefusal, hasAllPacks else { throw error }
@@ -319,23 +324,6 @@ package final class Catalog: Sendable {
     try write { _ in }
   }
 
-  /// Returns the database in use, after `state` records that it is written to. Returns with `lock` held.
-  func lockedToWrite() throws(BlobStorageError) -> Database {
-    if isReadOnly { throw refused() }
-    try becomeUser(wait: true)
-    if mustRecover.load(ordering: .relaxed), try lock(.exclusive, wait: false) {
-      try recoverLocked(try database(isShared: true))
-    }
-    _ = try lock(.shared, wait: true)
-    let database = try database(isShared: true)
-    if current.withLock({ $0?.state?.value.clean == nil }) { return database }
-    // No process writes, so the exclusive lock is soon free.
-    _ = try lock(.exclusive, wait: true)
-    let marked = try self.database(isShared: true)
-    try markWritten()
-    return marked
-  }
-
   // MARK: Commits that are published
 
   /// Runs `body` while no other thread and no other process commits to the keys.
@@ -459,7 +447,7 @@ package final class Catalog: Sendable {
         _ = try lock(.exclusive, wait: true)
         defer { unlock() }
         try becomeUser(wait: true)
-        let database = try database(isShared: true)
+        let database = try ownDatabase()
         try markWritten()
         mustRecover.store(false, ordering: .relaxed)
         try body(database)

@@ -157,6 +157,12 @@ package struct CatalogBuilder: Sendable {
       // The missing records were only in a tail. No view may wait for them.
       return try applyCutShort(name, into: database)
     }
+    let own = try backend.ownPack(name, file)
+    defer { if own !== file { own.close() } }
+    try end(name, own, into: database)
+  }
+
+  private func end(_ name: PackName, _ file: any File, into database: Database) throws(BlobStorageError) {
     let tail = try tornTail(name, file, database)
     if let tail {
       logger.warning(

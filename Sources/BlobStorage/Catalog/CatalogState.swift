@@ -9,14 +9,19 @@ package struct CatalogState: Sendable, Hashable {
   package var generation: String
   /// The boot and the mounts that have written to the generation.
   package var mark: MediumIdentity.Mark
-  /// The inode of the database's file. A copy of the store's folder has another.
+  /// The inode of the catalog's folder. A copy of the store has another, even if hard links share its files.
+  package var folder: UInt64
+  /// The inode of the database's file. A copy of it has another.
   package var inode: UInt64
   /// The file as the last process to close it left it; nil while processes write to it.
   package var clean: CleanFile?
 
-  package init(generation: String, mark: MediumIdentity.Mark, inode: UInt64, clean: CleanFile? = nil) {
+  package init(
+    generation: String, mark: MediumIdentity.Mark, folder: UInt64, inode: UInt64, clean: CleanFile? = nil
+  ) {
     self.generation = generation
     self.mark = mark
+    self.folder = folder
     self.inode = inode
     self.clean = clean
   }
@@ -25,10 +30,12 @@ package struct CatalogState: Sendable, Hashable {
   package init?(_ text: String) {
     let words = text.split(whereSeparator: { $0 == " " || $0 == "\n" })
     guard words.count == 4 || words.count == 9, words[0] == Self.layout, words[1].hasPrefix("g"),
-      words[1].utf8.count <= 32, words[1].allSatisfy({ $0.isASCII && ($0.isLetter || $0.isNumber) }),
-      let inode = UInt64(words[3])
+      words[1].utf8.count <= 32, words[1].allSatisfy({ $0.isASCII && ($0.isLetter || $0.isNumber) })
     else { return nil }
-    self.init(generation: String(words[1]), mark: MediumIdentity.Mark(words[2]), inode: inode)
+    let inodes = words[3].split(separator: "/", omittingEmptySubsequences: false)
+    guard inodes.count == 2, let folder = UInt64(inodes[0]), let inode = UInt64(inodes[1]) else { return nil }
+    self.init(
+      generation: String(words[1]), mark: MediumIdentity.Mark(words[2]), folder: folder, inode: inode)
     guard words.count == 9 else { return }
     guard let byteCount = Int64(words[4]), let seconds = Int64(words[5]), let nanoseconds = Int32(words[6]),
       let checksum = UInt32(words[7]), words[8] == "clean"
@@ -39,7 +46,7 @@ package struct CatalogState: Sendable, Hashable {
 
   /// The contents as one line.
   package var text: String {
-    let written = "\(Self.layout) \(generation) \(mark.text) \(inode)"
+    let written = "\(Self.layout) \(generation) \(mark.text) \(folder)/\(inode)"
     guard let clean else { return written + "\n" }
     let changed = clean.changed
     return

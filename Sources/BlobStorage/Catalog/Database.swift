@@ -186,7 +186,7 @@ package final class Database: @unchecked Sendable {
   }
 
   /// Whether a rebuilt catalog has replaced the file, which has lost its name.
-  package func isSuperseded() throws(BlobStorageError) -> Bool { try dataFile.status().linkCount == 0 }
+  package func isSuperseded() throws(BlobStorageError) -> Bool { try !files.names(dataFile.path, dataFile) }
 
   /// The inode of the database's file.
   func inode() throws(BlobStorageError) -> UInt64 { try dataFile.status().inode }

@@ -8,6 +8,14 @@ struct Generations: Sendable {
   let identity: MediumIdentity
   let live: LiveHolder
   let logger: Logger
+  /// The inode of the folder; 0 if the store cannot be written. A copy of the store may share all files of the catalog by
+  /// hard links, but not the folder. So files that bear this number belong to this store alone.
+  let place: UInt64
+
+  /// The folder for the locks of this store. A copy of the store has another.
+  static func locks(in folder: FilePath, _ place: UInt64) -> FilePath {
+    folder.entry("locks-" + Hex.text(place))
+  }
 
   /// A `state` that this process read or wrote.
   struct OpenState: Sendable {
@@ -16,10 +24,11 @@ struct Generations: Sendable {
     var file: any File
   }
 
-  /// Removes all generations but one. `lock` is held exclusively.
+  /// Removes all generations but one, and the locks of the store that this one is a copy of. `lock` is held exclusively.
   func removeAll(except kept: String?) throws(BlobStorageError) {
-    for name in try files.list(folder) where name.hasPrefix("g") && name != kept {
-      try remove(name)
+    let locks = Self.locks(in: folder, place).lastComponent?.string
+    for name in try files.list(folder) where name.hasPrefix("g") || name.hasPrefix("locks-") {
+      if name != kept, name != locks { try remove(name) }
     }
   }
 
@@ -32,25 +41,22 @@ struct Generations: Sendable {
   }
 
   /// Removes a generation. `lock` is held exclusively.
+  ///
+  /// In place, because some file systems refuse to rename a folder. A process that has read an older `state` may open the
+  /// folder meanwhile, where LMDB creates the files again: such a database is empty, and a later call removes it.
   func remove(_ name: String) throws(BlobStorageError) {
-    var place = folder.entry(name)
+    let place = folder.entry(name)
     guard try files.status(of: place)?.kind == .directory else {
       try files.remove(place)
       return
     }
-    if !name.hasSuffix(".old") {
-      // Renamed first: another process that has read an older `state` may open the folder now, and LMDB would create
-      // the files again.
-      let old = folder.entry(name + ".old")
-      try files.rename(place, to: old)
-      place = old
-    }
+    // First the data: other processes check that its file has its name.
+    try files.removeIfThere(place.entry("data.mdb"))
     do throws(BlobStorageError) {
-      for file in try files.list(place) { try files.remove(place.entry(file)) }
+      for file in try files.list(place) { try files.removeIfThere(place.entry(file)) }
       try files.removeDirectory(place)
     } catch {
-      // The folder contains a foreign file and may stay. Other processes only check that `data.mdb` is gone.
-      guard try files.status(of: place.entry("data.mdb")) == nil else { throw error }
+      // The folder contains a foreign file and may stay.
       logger.warning("\(place) cannot be removed.", metadata: ["reason": "\(error.message)"])
     }
   }
@@ -107,10 +113,13 @@ struct Generations: Sendable {
     }
     defer { file.close() }
     let status = try file.status()
-    guard let clean = value.clean else { return status.inode == value.inode ? state : nil }
+    let isOwn = value.folder == place
+    guard let clean = value.clean else { return isOwn && status.inode == value.inode ? state : nil }
+    // In a copy of a store, never change what its original may use.
+    if !isOwn, try isShared(value.generation) { return nil }
     let isUntouched =
-      identity.trusts(value.mark) && status.inode == value.inode && status.byteCount == clean.byteCount
-      && status.changed == clean.changed
+      isOwn && identity.trusts(value.mark) && status.inode == value.inode
+      && status.byteCount == clean.byteCount && status.changed == clean.changed
     // A change in the clock tick in which `state` was written would leave the same time.
     if isUntouched, clean.changed < (try state.file.status().changed) { return state }
     var found: CleanFile?
@@ -127,11 +136,34 @@ struct Generations: Sendable {
     }
     guard isAlone, !isUntouched else { return state }
     value = CatalogState(
-      generation: value.generation, mark: identity.mark(with: value.mark), inode: status.inode, clean: found)
+      generation: value.generation, mark: identity.mark(with: value.mark), folder: place,
+      inode: status.inode, clean: found)
     do throws(BlobStorageError) { return try writeState(value) } catch {
       logger.debug("The catalog will be read whole again.", metadata: ["reason": "\(error.message)"])
       return state
     }
+  }
+
+  /// Whether a file of a generation has another name, in a copy of the store.
+  func isShared(_ generation: String) throws(BlobStorageError) -> Bool {
+    for name in ["data.mdb", "lock.mdb"] {
+      if let status = try files.status(of: folder.entry(generation).entry(name)), status.linkCount > 1 {
+        return true
+      }
+    }
+    return false
+  }
+
+  /// Copies the file of a database to another generation, whose folder is empty. No process writes to it meanwhile.
+  func copy(_ generation: String, to target: String) throws(BlobStorageError) -> any File {
+    let source = try files.open(databaseFile(generation), .read)
+    defer { source.close() }
+    let file = try files.open(databaseFile(target), .create)
+    do throws(BlobStorageError) { try source.copyBytes(to: file) } catch {
+      file.close()
+      throw error
+    }
+    return file
   }
 
   /// The database's file of a generation.

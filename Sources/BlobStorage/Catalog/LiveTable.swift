@@ -23,6 +23,8 @@ package final class LiveTable: Sendable {
     case mark, inode, boot, mount, epoch, publishCount, catalogCount
     /// 1 while a commit of all stripes waits for them.
     case gate
+    /// The inode of the catalog's folder. Hard links of a copied folder may share the file, but not the folder.
+    case folder
   }
 
   /// The words of a slot. `turn` is odd while the slot changes hands.
@@ -34,6 +36,7 @@ package final class LiveTable: Sendable {
   /// ``close()``.
   let file: any File
   let memory: SharedMemory
+  private let files: any FileSystem
   /// The slots whose locks this process holds, with what it stored there. Every use of slots holds this mutex. A file
   /// lock does not exclude other threads of the process, and a slot without the lock may belong to another process.
   private let own = IOLock<[Int: OwnSlot]>([:])
@@ -46,9 +49,10 @@ package final class LiveTable: Sendable {
     mutating func update(_ body: (inout Self) -> Void) { body(&self) }
   }
 
-  private init(_ file: any File, _ memory: SharedMemory) {
+  private init(_ file: any File, _ memory: SharedMemory, _ files: any FileSystem) {
     self.file = file
     self.memory = memory
+    self.files = files
   }
 
   /// Opens the table in a folder.
@@ -64,9 +68,9 @@ package final class LiveTable: Sendable {
     let path = folder.entry("live")
     let (boot, mount) = (hash(Array(identity.boot.utf8)), hash(Array(identity.mount.utf8)))
     if let table = try opened(path, files) {
-      if table.memory[Word.boot.rawValue] == boot, !isAlone || table.memory[Word.mount.rawValue] == mount {
-        return table
-      }
+      let isOfMount = table.memory[Word.mount.rawValue] == mount
+      let isShared = try table.file.status().linkCount > 1
+      if table.memory[Word.boot.rawValue] == boot, !isAlone || isOfMount && !isShared { return table }
       // A reader may still have this table mapped.
       if isAlone { table.endNewCatalog() }
       table.close()
@@ -75,6 +79,8 @@ package final class LiveTable: Sendable {
     // If no table can be created, none may remain: other processes take an invalid table for damage.
     do { try files.remove(path) } catch {}
     let new = folder.entry("live.new")
+    // What a crash has left there may have a second name in a copy of the folder.
+    files.discard(new)
     do throws(BlobStorageError) {
       let file = try files.open(new, .openOrCreate)
       defer { file.close() }
@@ -86,6 +92,7 @@ package final class LiveTable: Sendable {
       guard try file.lock(bytes: byte(0), wait: false) else { return nil }
       try file.unlock(bytes: byte(0))
       memory[Word.inode.rawValue] = try file.status().inode
+      memory[Word.folder.rawValue] = try files.status(of: folder)?.inode ?? 0
       memory[Word.boot.rawValue] = boot
       memory[Word.mount.rawValue] = mount
       memory[Word.epoch.rawValue] = 1
@@ -116,12 +123,13 @@ package final class LiveTable: Sendable {
     // A copy of the store's folder has another inode. Another process may also have created the table again.
     let inode = memory[Word.inode.rawValue]
     guard memory[Word.mark.rawValue] == mark, try mapped.status().inode == inode,
-      try file.status().inode == inode
+      try file.status().inode == inode,
+      try files.status(of: path.folder)?.inode == memory[Word.folder.rawValue]
     else {
       file.close()
       return nil
     }
-    return LiveTable(file, memory)
+    return LiveTable(file, memory, files)
   }
 
   /// Releases all slots and stripes. Stores nothing in a slot afterwards.
@@ -136,7 +144,7 @@ package final class LiveTable: Sendable {
   var hasOwnSlots: Bool { own.withLock { !$0.isEmpty } }
 
   /// Whether the file lost its name, so that other processes use another table.
-  func isRemoved() throws(BlobStorageError) -> Bool { try file.status().linkCount == 0 }
+  func isRemoved() throws(BlobStorageError) -> Bool { try !files.names(file.path, file) }
 
   // MARK: Counts
 

@@ -124,6 +124,8 @@ extension BlobStorageError.Code {
   static let needsLookup = Self("needsLookup")
   /// The pack of a version that is replaced and kept must be synced first.
   static let needsSync = Self("needsSync")
+  /// A pack's file has another name, in a copy of the store: it must not change any more.
+  static let sharedFile = Self("sharedFile")
   /// A transaction did not fit into the catalog's map. The map has grown: run the transaction again.
   static let mapFull = Self("mapFull")
   /// The catalog is not usable; it is rebuilt from the packs.

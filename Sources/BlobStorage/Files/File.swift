@@ -108,6 +108,17 @@ extension File {
     try bridge(bytes) { (bytes) throws(BlobStorageError) in try write(bytes, at: offset) }
   }
 
+  /// Copies all bytes of this file to an empty one.
+  func copyBytes(to target: any File) throws(BlobStorageError) {
+    var offset: Int64 = 0
+    while true {
+      let bytes = try bytesThere(at: offset, 1 << 20)
+      if bytes.isEmpty { return }
+      try target.put(bytes, at: offset)
+      offset += Int64(bytes.count)
+    }
+  }
+
   package var isRemote: Bool { false }
   package func dropKept(_ range: Range<Int64>) -> Bool { false }
 

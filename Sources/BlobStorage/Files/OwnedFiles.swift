@@ -51,7 +51,8 @@ package struct OwnedFiles: Sendable {
     }
   }
 
-  /// Calls `body` with a file and whether its owner is dead. Does nothing if the file lost its name.
+  /// Calls `body` with a file and whether its owner is dead. Does nothing if the file lost its name, or if something
+  /// else than a file has the name.
   ///
   /// - Parameter intent: `.read` lets other processes find the owner dead at the same time. Other intents lock
   ///   exclusively.
@@ -60,11 +61,11 @@ package struct OwnedFiles: Sendable {
     _ body: (_ file: any File, _ isDead: Bool) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     let path = folder.entry(name)
-    guard let file = try files.openIfThere(path, intent) else { return }
+    guard let file = try files.openIfRegular(path, intent) else { return }
     defer { file.close() }
     let isDead = try file.lock(intent == .read ? .shared : .exclusive, wait: false)
     // Another scan may have removed it, or its owner may have renamed it and ended.
-    if isDead { guard try file.status().linkCount > 0, try files.status(of: path) != nil else { return } }
+    if isDead { guard try files.names(path, file) else { return } }
     try body(file, isDead)
   }
 }

@@ -363,7 +363,11 @@ package final class CollectionLock: Sendable {
   package init(
     _ engine: Engine, waitSeconds: Double, _ progress: ProgressHandler? = nil
   ) throws(BlobStorageError) {
-    let file = try engine.folder.files.open(engine.folder.collecting, .openOrCreate)
+    let (files, path) = (engine.folder.files, engine.folder.collecting)
+    let file: any File
+    do throws(BlobStorageError) { file = try files.open(path, .openOrCreate) } catch {
+      throw files.explained(error, path)
+    }
     self.file = file
     let isLocked = try engine.environment.time.retry(
       withinSeconds: waitSeconds, pauseSeconds: 0.05...0.05,

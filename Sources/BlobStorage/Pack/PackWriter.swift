@@ -300,12 +300,23 @@ package final class PackWriter {
         + "open the store again to continue.", pack: pack.description, path: cause.path, errno: cause.errno)
   }
 
+  /// Whether the pack's file has another name: a copy of the store that hard links share would change with it.
+  package func isShared() throws(BlobStorageError) -> Bool { try file.status().linkCount > 1 }
+
+  /// Whether nothing waits in the buffer.
+  package var isFlushed: Bool { buffer.count == 0 }
+
   /// Syncs, writes the footer and syncs again: the pack never changes again. Returns its length.
   ///
   /// - Parameter synchronizes: false for a pack that is published before it counts. Then nothing is synced.
+  /// - Throws: `sharedFile` for a pack that must not change any more. A recovery ends it in a file of its own.
   @discardableResult
   package func seal(synchronizes: Bool = true) throws(BlobStorageError) -> Int64 {
     try flush()
+    if synchronizes, try isShared() {
+      throw BlobStorageError(
+        .sharedFile, "Its file has another name, in a copy of the store.", pack: name.description)
+    }
     try endBlock()
     // A footer says that everything before it is there, so it must not reach the medium first.
     if synchronizes { try synchronize() }

@@ -331,7 +331,7 @@ extension WriterSession {
       logger.warning("Pack \(writer.name) was not sealed.", metadata: ["reason": "\(error.message)"])
       if error.code == .poisoned { locked { $0.poison = error } }
       if sealed == nil {
-        locked { $0.sealFailure = error }
+        if error.code != .sharedFile { locked { $0.sealFailure = error } }
         let durableByteCount = publisher.giveUp(writer, error, of: self)
         finishSealing(writer.name, error.code == .poisoned ? 0 : durableByteCount)
       }

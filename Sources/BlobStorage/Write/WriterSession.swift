@@ -131,7 +131,10 @@ package final class WriterSession: Sendable {
   ) throws(BlobStorageError) -> T {
     while true {
       do throws(BlobStorageError) {
-        return try appendLock.withLock { (packs) throws(BlobStorageError) in try body(&packs) }
+        return try appendLock.withLock { (packs) throws(BlobStorageError) in
+          if packs.writer?.isFlushed == true { try endShared(&packs) }
+          return try body(&packs)
+        }
       } catch {
         markUncut()
         guard error.code == .needsPack else { throw error }
@@ -232,6 +235,7 @@ package final class WriterSession: Sendable {
     _ packs: inout OpenPacks, _ transaction: ReadTransaction, _ number: UInt64 = .max,
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T> {
+    try endShared(&packs)
     var commit = Commit(transaction: transaction, session: self, attempt: number)
     swap(&packs, &commit.packs)
     defer { swap(&packs, &commit.packs) }
@@ -449,6 +453,16 @@ package final class WriterSession: Sendable {
       throw error
     }
     addedCount.wrappingAdd(added, ordering: .relaxed)
+  }
+
+  /// Ends the current pack if a copy of the store shares its file by a hard link: it takes no more records.
+  ///
+  /// - Throws: `needsPack` if it was ended.
+  private func endShared(_ packs: inout OpenPacks) throws(BlobStorageError) {
+    guard backend.isDurableOnceSynced, try packs.writer?.isShared() == true else { return }
+    packs.endCurrent()
+    locked { $0.update(from: packs) }
+    throw BlobStorageError(.needsPack, "A pack has to be begun first.")
   }
 
   /// The pack that takes the next record.

@@ -130,7 +130,7 @@ package final class RangeCache: Sendable {
     do throws(BlobStorageError) {
       // Another process may have evicted it.
       if let known, !creates { return known }
-      if let known, try known.status().linkCount > 0 { return known }
+      if let known, try files.names(partsPath(name), known) { return known }
       let file = try files.open(partsPath(name), creates ? .openOrCreate : .readWrite)
       // Close the replaced file outside of the lock.
       _ = state.withLock { state -> (any File)? in

@@ -36,7 +36,10 @@ package struct LiveWords {
 
   /// Makes a copy of a table pass for the original.
   package func adopt() throws {
-    guard let status = try SystemFiles().status(of: path) else { return }
+    guard let status = try SystemFiles().status(of: path),
+      let folder = try SystemFiles().status(of: path.folder)
+    else { return }
     try set(.inode, status.inode)
+    try set(.folder, folder.inode)
   }
 }

@@ -1,5 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
+import Dispatch
+import Foundation
 import Synchronization
 import SystemPackage
 import Testing
@@ -83,6 +85,51 @@ struct CensusFileTests {
     let after = try Self.file(disk).read()
     #expect(after.pack(new) != nil)
     #expect(after.pack(Self.pack) == before.pack(Self.pack) && after.damagedLineCount == 0)
+  }
+
+  @Test("refuses a line that it cannot keep, because another process always replaces it")
+  func replacedEachTime() throws {
+    try Self.file(disk).append(Self.events, durably: true)
+    let before = try Self.file(disk).read()
+    let (appending, replacing) = (disk.process(), Self.file(disk.process()))
+    disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.process == appending.number, call.kind == .write else { return }
+      try replacing.replace(by: before)
+    }
+    let error = failure {
+      try Self.file(appending).append([.begun(PackName(writer: 10, sequence: 1))], durably: false)
+    }
+    #expect(error?.code == .busy)
+  }
+
+  @Test("leaves a file alone that has another name, in a copy of the store, whoever appends how many lines")
+  func linked() throws {
+    let temporary = try TemporaryFolder()
+    defer { withExtendedLifetime(temporary) {} }
+    let (path, copy) = (temporary.path.appending("census"), temporary.path.appending("copy"))
+    let file = CensusFile(path, files: SystemFiles())
+    try file.append(Self.events, durably: true)
+    let before = try file.read()
+    for number in 1...3 as ClosedRange<UInt32> {
+      try FileManager.default.linkItem(atPath: path.string, toPath: copy.string)
+      let bytes = try Data(contentsOf: URL(filePath: copy.string))
+      let new = PackName(writer: 10, sequence: number)
+      if number == 3 {
+        try file.replace(by: try file.read())
+      }
+      DispatchQueue.concurrentPerform(iterations: 4) { index in
+        let line = Census.Event.begun(PackName(writer: UInt64(20 + index), sequence: number))
+        #expect(throws: Never.self) { try file.append([line, .begun(new)], durably: false) }
+      }
+      let after = try file.read()
+      #expect(after.pack(new) != nil && after.damagedLineCount == 0)
+      for index in 0..<4 {
+        #expect(after.pack(PackName(writer: UInt64(20 + index), sequence: number)) != nil)
+      }
+      #expect(after.store == before.store && after.unreadablePacks == before.unreadablePacks)
+      #expect(try Data(contentsOf: URL(filePath: copy.string)) == bytes)
+      try FileManager.default.removeItem(atPath: copy.string)
+    }
   }
 
   @Test("is empty where it is not there, and only there")

@@ -285,18 +285,19 @@ struct CatalogStateTests {
   @Test("is read as it was written, and refused if no process can have written it")
   func text() throws {
     let written = CatalogState(
-      generation: "g1", mark: MediumIdentity.Mark(boot: "b", mounts: ["m", "n"]), inode: 7)
+      generation: "g1", mark: MediumIdentity.Mark(boot: "b", mounts: ["m", "n"]), folder: 5, inode: 7)
     var clean = written
     clean.clean = CleanFile(
       byteCount: 8_192, changed: FileTime(seconds: -1, nanoseconds: 999_999_999), checksum: .max)
-    #expect(written.text == "10 g1 b/m/n 7\n")
-    #expect(clean.text == "10 g1 b/m/n 7 8192 -1 999999999 4294967295 clean\n")
+    #expect(written.text == "10 g1 b/m/n 5/7\n")
+    #expect(clean.text == "10 g1 b/m/n 5/7 8192 -1 999999999 4294967295 clean\n")
     for state in [written, clean] { #expect(CatalogState(state.text) == state) }
     for text in [
-      "", "6 g1 clean\n", "4 g1 b/m 7\n", "10 g1 b/m\n", "10 g1 b/m x\n", "9 h1 b/m 7\n", "10 g../1 b/m 7\n",
-      "10 g1 b/m 7 8192 0 0 1 dirty\n", "10 g1 b/m 7 8192 0 0 4294967296 clean\n",
-      "10 g1 b/m 7 8192 0 0 clean\n",
-      "10 g\(String(repeating: "1", count: 300)) b/m 7\n",
+      "", "6 g1 clean\n", "4 g1 b/m 5/7\n", "10 g1 b/m\n", "10 g1 b/m x/7\n", "10 g1 b/m 7\n",
+      "10 g1 b/m 5/7/9\n", "9 h1 b/m 5/7\n", "10 g../1 b/m 5/7\n",
+      "10 g1 b/m 5/7 8192 0 0 1 dirty\n", "10 g1 b/m 5/7 8192 0 0 4294967296 clean\n",
+      "10 g1 b/m 5/7 8192 0 0 clean\n",
+      "10 g\(String(repeating: "1", count: 300)) b/m 5/7\n",
     ] { #expect(CatalogState(text) == nil, "\(text)") }
   }
 

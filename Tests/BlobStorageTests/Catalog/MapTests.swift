@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Dispatch
 import Foundation
 import Synchronization
@@ -11,7 +12,7 @@ struct MapTests {
   /// process in this one.
   private static func linked() throws -> (large: CatalogPlace, other: TemporaryFolder) {
     // With LMDB's own locks, which are one and the same for all of a process.
-    let large = try CatalogPlace(mapByteCount: 1 << 26, files: HookedFiles { _, _ in })
+    let large = try CatalogPlace(mapByteCount: 1 << 26, files: OneNameFiles(HookedFiles { _, _ in }))
     try large.catalog.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
     let other = try TemporaryFolder()
     let source = large.temporary.path.appending("catalog")
@@ -20,7 +21,12 @@ struct MapTests {
     try files.createDirectory(target)
     let generation = try #require(large.catalog.generation)
     try files.createDirectory(target.appending(generation))
-    for name in ["lock", "users", "state", "\(generation)/data.mdb", "\(generation)/lock.mdb"] {
+    let lock = try #require(try CopiedCatalog.lock(in: source))
+    let locks = try #require(lock.removingLastComponent().lastComponent?.string)
+    try files.createDirectory(target.appending(locks))
+    for name in [
+      "\(locks)/lock", "\(locks)/users", "state", "\(generation)/data.mdb", "\(generation)/lock.mdb",
+    ] {
       try FileManager.default.linkItem(
         atPath: source.pushing(FilePath(name)).string, toPath: target.pushing(FilePath(name)).string)
     }
@@ -39,7 +45,8 @@ struct MapTests {
   func grownAtOpening() throws {
     let (large, other) = try Self.linked()
     // A process that writes: the opening does not wait for it.
-    let lock = try SystemFiles().open(other.path.appending("catalog/lock"), .readWrite)
+    let lock = try SystemFiles().open(
+      try #require(try CopiedCatalog.lock(in: large.temporary.path.appending("catalog"))), .readWrite)
     defer { lock.close() }
     #expect(try lock.lock(.shared, wait: false))
     let catalog = large.catalog
@@ -55,7 +62,8 @@ struct MapTests {
         try Self.addPacks(first...first + 4_999, in: transaction)
       }
     }
-    let small = try CatalogPlace.open(in: other, mapByteCount: 1 << 16, files: files)
+    let small = try CatalogPlace.open(
+      in: other, mapByteCount: 1 << 16, files: try OneNameFiles(files, of: large, in: other))
     #expect(opened.withLock { $0 } >= 2)
     #expect(try small.read { (transaction) throws(BlobStorageError) in try transaction.epoch() } == 1)
     small.close()
@@ -66,7 +74,9 @@ struct MapTests {
     @Test("that another process has grown does not grow again for that")
     func takenOver() throws {
       let (large, other) = try Self.linked()
-      let small = try CatalogPlace.open(in: other, mapByteCount: 1 << 18)
+      let small = try CatalogPlace.open(
+        in: other, mapByteCount: 1 << 18,
+        files: try OneNameFiles(HookedFiles { _, _ in }, of: large, in: other))
       try large.catalog.write { (transaction) throws(BlobStorageError) in
         try Self.addPacks(1...20_000, in: transaction)
       }
@@ -88,7 +98,9 @@ struct MapTests {
   @Test("that another process has grown is taken over, also while a transaction waits for that process")
   func grown() throws {
     let (large, other) = try Self.linked()
-    let small = try CatalogPlace.open(in: other, mapByteCount: 1 << 18)
+    let small = try CatalogPlace.open(
+      in: other, mapByteCount: 1 << 18, files: try OneNameFiles(HookedFiles { _, _ in }, of: large, in: other)
+    )
     let (begun, done) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     let thread = Mutex<String?>(nil)
     let epochs = Epochs()
@@ -167,4 +179,30 @@ private final class Epochs: @unchecked Sendable {
   }
 
   func values() throws -> [UInt64] { try results.map { try $0.get() } }
+}
+
+/// Files that pass for those of one catalog, although hard links share them.
+private struct OneNameFiles: ForwardingFiles {
+  let system: HookedFiles
+  /// A folder that passes for another, and the inode of that one.
+  private var folder: (path: FilePath, inode: UInt64)?
+
+  init(_ files: HookedFiles) { system = files }
+
+  init(_ files: HookedFiles, of place: CatalogPlace, in other: TemporaryFolder) throws {
+    system = files
+    let original = try SystemFiles().status(of: place.temporary.path.appending("catalog"))
+    folder = (other.path.appending("catalog"), try #require(original).inode)
+  }
+
+  func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
+    try system.open(path, intent)
+  }
+
+  func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
+    guard var status = try system.status(of: path) else { return nil }
+    if let folder, path == folder.path { status.inode = folder.inode }
+    status.linkCount = 1
+    return status
+  }
 }

@@ -138,7 +138,7 @@ struct OpeningTests {
     try first.close()
     try FileManager.default.removeItem(at: place.catalogFolder.appending(path: "state"))
     let folder = FilePath(place.catalogFolder.path)
-    let lock = try SystemFiles().open(folder.appending("lock"), .readWrite)
+    let lock = try SystemFiles().open(try #require(try CopiedCatalog.lock(in: folder)), .readWrite)
     #expect(try lock.lock(.exclusive, wait: false))
     var environment = Engine.Environment()
     environment.patienceSeconds = 0.05

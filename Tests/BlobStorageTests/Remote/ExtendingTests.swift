@@ -297,12 +297,12 @@ struct ExtendingTests {
     let place = try RemotePlace()
     let writer = try place.engine("writer")
     for index in 0..<4 { _ = try writer.put("key \(index)", random.bytes(20_000), PutOptions()) }
-    let lock = FilePath(place.statePath("one")).appending("catalog").appending("lock")
+    let catalog = FilePath(place.statePath("one")).appending("catalog")
     let count = Atomic<Int>(0)
     let lockedCount = Atomic<Int>(0)
     place.objects.beforeRequests { _, _ in
       #expect(throws: Never.self) {
-        guard FileManager.default.fileExists(atPath: lock.string) else { return }
+        guard let lock = try CopiedCatalog.lock(in: catalog) else { return }
         let file = try SystemFiles().open(lock, .readWrite)
         defer { file.close() }
         count.add(1, ordering: .relaxed)
