@@ -210,7 +210,8 @@ extension Catalog {
     if let known = current.stateCount, known.table === table, try isUnchanged(known) {
       return current.database
     }
-    guard try files.names(folder.entry("state"), state.file), !(try current.database.isSuperseded()) else {
+    guard try files.names(folder.entry("state"), state.file), !(try current.database.isSuperseded(files))
+    else {
       return nil
     }
     let known = table.flatMap { table in stateCount.map { (table: table, count: $0) } }
@@ -259,7 +260,7 @@ extension Catalog {
     while let found = try generations.readState(), let state = try trusted(found, isAlone: isAlone) {
       let generation = state.value.generation
       if let known = current.withLock({ $0 }), known.generation == generation,
-        !(try known.database.isSuperseded())
+        !(try known.database.isSuperseded(files))
       {
         // Another thread may have changed to another generation meanwhile.
         setState(state, of: generation)
@@ -299,7 +300,7 @@ extension Catalog {
       guard error.isMissingName else { throw error }
       return nil
     }
-    if try database.isSuperseded() { return nil }
+    if try database.isSuperseded(files) { return nil }
     let (storeID, root) = try database.read { (transaction) throws(BlobStorageError) in
       (
         try transaction.value(.meta, Array("store".utf8)).map { Array($0) },
@@ -334,7 +335,7 @@ extension Catalog {
     defer { unlock() }
     guard let state = try generations.readState()?.value, state.clean == nil,
       state.generation == last.generation,
-      !(try last.database.isSuperseded()), try isWorthChecking(last.database)
+      !(try last.database.isSuperseded(files)), try isWorthChecking(last.database)
     else { return }
     do throws(BlobStorageError) {
       guard

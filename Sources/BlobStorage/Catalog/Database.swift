@@ -186,12 +186,16 @@ package final class Database: @unchecked Sendable {
   }
 
   /// Whether a rebuilt catalog has replaced the file, which has lost its name.
-  package func isSuperseded() throws(BlobStorageError) -> Bool { try !files.names(dataFile.path, dataFile) }
+  ///
+  /// - Parameter files: those of the caller, because several share this object.
+  package func isSuperseded(_ files: any FileSystem) throws(BlobStorageError) -> Bool {
+    try !files.names(dataFile.path, dataFile)
+  }
 
   /// The inode of the database's file.
   func inode() throws(BlobStorageError) -> UInt64 { try dataFile.status().inode }
 
-  fileprivate var isNameless: Bool { (try? isSuperseded()) ?? false }
+  fileprivate func isNameless(_ files: any FileSystem) -> Bool { (try? isSuperseded(files)) ?? false }
 
   /// Allocated bytes of the database's file.
   package func byteCount() throws(BlobStorageError) -> Int64 { try dataFile.status().allocatedByteCount }
@@ -434,7 +438,7 @@ enum SharedDatabases {
           kept = entry.database
           // An entry without a database is being closed on another thread.
           // The folder may have the inode of a removed one whose database is still open here.
-          if !(kept?.isNameless ?? false) { return kept }
+          if !(kept?.isNameless(catalog.files) ?? false) { return kept }
         }
         let database = try Database(folder: folder, place: place, files: catalog.files, for: catalog)
         known[place] = Weak(database: database, number: database.number)
