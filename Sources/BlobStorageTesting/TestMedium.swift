@@ -73,10 +73,17 @@ public final class TestMedium: Sendable {
 
 /// The system's files on a medium.
 struct TestFiles: FileSystem {
-  private let system = SystemFiles()
+  private let system: any FileSystem
   private let medium: TestMedium
 
-  init(_ medium: TestMedium) { self.medium = medium }
+  init(_ medium: TestMedium, _ system: any FileSystem = SystemFiles()) {
+    self.medium = medium
+    self.system = system
+  }
+
+  var canBeAnchored: Bool { system.canBeAnchored }
+  func anchored(by anchor: FolderAnchor) -> any FileSystem { Self(medium, system.anchored(by: anchor)) }
+  var anchor: FolderAnchor? { system.anchor }
 
   func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
     if intent != .read, try system.status(of: path) == nil { try medium.begin(.write, path) }

@@ -200,9 +200,12 @@ extension Catalog {
 
   /// Returns the database in use if `state` is still the file that was read last; else nil.
   func unchangedDatabase() throws(BlobStorageError) -> Database? {
+    try anchor?.checkNotEnded()
     guard let current = current.withLock({ $0 }) else {
       throw BlobStorageError(.closed, "The store was closed.")
     }
+    // With a live table, `isUnchanged` looks.
+    if current.stateCount == nil, isLookDue() { try anchor?.look() }
     guard let state = current.state else { return isReadOnly ? current.database : nil }
     try openLive(mayCreate: false)
     let table = live.table
@@ -224,10 +227,14 @@ extension Catalog {
 
   /// Whether no process has replaced `state` since `known` was counted. Usually costs no system call.
   func isUnchanged(_ known: StateCount) throws(BlobStorageError) -> Bool {
+    try anchor?.checkNotEnded()
     guard known.count & 1 == 0, known.table.catalogCount == known.count else { return false }
     if tails.weaknesses.contains(.ignoresCounts) { return false }
-    // Now and then checks whether the whole catalog was removed: then the table is no longer valid.
-    guard isLookDue(), try known.table.isRemoved() else { return true }
+    // Now and then checks whether the path still names the store's folder, and whether the whole catalog was removed:
+    // then the table is no longer valid.
+    guard isLookDue() else { return true }
+    try anchor?.look()
+    guard try known.table.isRemoved() else { return true }
     changeTable(insteadOf: known.table)
     // Cleared, so that the next access makes the full check.
     current.withLock { if $0?.stateCount?.table === known.table { $0?.stateCount = nil } }

@@ -25,6 +25,7 @@ import SystemPackage
 package final class Catalog: Sendable {
   let folder: FilePath
   let files: any FileSystem
+  package let anchor: FolderAnchor?
   let store: StoreHeader
   let identity: MediumIdentity
   let generations: Generations
@@ -123,6 +124,7 @@ package final class Catalog: Sendable {
   ) throws(BlobStorageError) {
     self.folder = folder
     self.files = files
+    anchor = files.anchor
     self.store = store
     self.identity = identity
     self.mapByteCount = mapByteCount
@@ -197,7 +199,7 @@ package final class Catalog: Sendable {
   /// Runs `body` on a view if only this process has changed the store since the last view. Otherwise returns nil
   /// without running `body`.
   ///
-  /// Waits for no other process. Does no I/O except one `fstat` every tenth of a second, and reads of pages of the
+  /// Waits for no other process. Does no I/O except a look every tenth of a second, and reads of pages of the
   /// catalog that are not in memory.
   ///
   /// - Throws: also `catalogDamaged`, for which ``read(_:)`` rebuilds the catalog.

@@ -67,8 +67,9 @@ package final class Database: @unchecked Sendable {
     try Database.check(mdb_env_set_mapsize(handle, catalog.mapByteCount), "set up")
     // No syncs: after a power cut the catalog is rebuilt. No thread-local readers: pool threads share transactions.
     let flags = UInt32(MDB_NOSYNC | MDB_NOTLS | MDB_NORDAHEAD)
-    try Self.openEnvironment(handle, folder, flags, "open")
+    try Self.openEnvironment(handle, folder, files, flags, "open")
     dataFile = try files.open(folder.entry("data.mdb"), .read)
+    try Database.checkOpened(handle, dataFile, files)
     var information = MDB_envinfo()
     var statistics = MDB_stat()
     try Database.check(mdb_env_info(handle, &information), "inspect")
@@ -116,9 +117,11 @@ package final class Database: @unchecked Sendable {
 
   /// Has LMDB open its files.
   private static func openEnvironment(
-    _ handle: OpaquePointer?, _ folder: FilePath, _ flags: UInt32, _ tried: String
+    _ handle: OpaquePointer?, _ folder: FilePath, _ files: any FileSystem, _ flags: UInt32, _ tried: String
   ) throws(BlobStorageError) {
-    let code = keepingStandardDescriptors { mdb_env_open(handle, folder.string, flags, 0o600) }
+    let code = try files.withSystemPath(folder) { path in
+      keepingStandardDescriptors { mdb_env_open(handle, path, flags, 0o600) }
+    }
     guard code != outOfMemory else { throw lacksAddressSpace }
     try check(code, tried)
     // LMDB leaves this one file to the programs that the process starts.
@@ -135,6 +138,18 @@ package final class Database: @unchecked Sendable {
     if code == MDB_MAP_RESIZED { return }
     try check(code, "begin")
     mdb_txn_abort(transaction)
+  }
+
+  /// - Throws: an error if LMDB, which opens its file by a path, has opened another one.
+  private static func checkOpened(
+    _ handle: OpaquePointer, _ file: any File, _ files: any FileSystem
+  ) throws(BlobStorageError) {
+    var descriptor: mdb_filehandle_t = -1
+    try check(mdb_env_get_fd(handle, &descriptor), "inspect")
+    var raw = stat()
+    if fstat(descriptor, &raw) == 0, UInt64(raw.st_ino) == (try file.status()).inode { return }
+    try files.anchor?.check()
+    throw BlobStorageError(.busy, "The catalog was replaced while it was opened: try again.")
   }
 
   /// Allocates LMDB's table of readers before it is mapped. On a full disk, touching a page of it that was never
@@ -514,7 +529,7 @@ extension Database {
     defer { mdb_env_close(target) }
     try Self.check(mdb_env_set_maxdbs(target, UInt32(Table.allCases.count)), "copy")
     try Self.check(mdb_env_set_mapsize(target, try sizes().map), "copy")
-    try Self.openEnvironment(target, folder, UInt32(MDB_NOSYNC | MDB_NOLOCK), "copy")
+    try Self.openEnvironment(target, folder, files, UInt32(MDB_NOSYNC | MDB_NOLOCK), "copy")
     try read { (transaction) throws(BlobStorageError) in
       for table in Table.allCases {
         try transaction.withHandle(table) { (cursor) throws(BlobStorageError) in

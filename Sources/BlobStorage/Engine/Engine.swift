@@ -124,10 +124,11 @@ package final class Engine: Sendable {
     path: String, configuration: StoreConfiguration, environment: Environment = Environment(),
     location: any PackLocation = LocalFolder()
   ) throws(BlobStorageError) {
-    let folder = try Self.folder(at: path, environment.files)
     var location = location
-    try location.prepare(folder)
+    try location.prepare(try Self.folder(at: path, environment.files))
+    let folder = try Self.heldFolder(at: path, environment.files)
     let header = try folder.readHeader()
+    folder.files.anchor?.expectStore(header.storeID)
     guard let kind = CodecKind(rawValue: header.codecNumber) else {
       throw BlobStorageError(
         .unsupportedFormat,
@@ -147,6 +148,7 @@ package final class Engine: Sendable {
     codecs = CodecPool()
     // A copied store may lack the empty folder. Syncs of packs do not make its name durable.
     if try folder.makePart(folder.packs) { try folder.files.syncDirectory(folder.path) }
+    try folder.files.anchor?.holdPacks()
     do throws(BlobStorageError) { try folder.makePart(folder.leases) } catch {
       // A copied store may lack the empty folder. If it cannot be written, it needs no leases.
       guard error.isRefusal else { throw error }
@@ -170,7 +172,10 @@ package final class Engine: Sendable {
       recordCountOfBatch: environment.recordCountOfBatch, live: live, outerRowsSource: opened.outerRows)
     catalog = try folder.withReserve { [builder] () throws(BlobStorageError) in
       try Catalog(
-        folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
+        folder: environment.catalogFolder ?? folder.catalog,
+        files: environment.catalogFolder == nil
+          ? folder.files.anchor.map { environment.catalogFiles.anchored(by: $0) } ?? environment.catalogFiles
+          : environment.catalogFiles, store: header,
         identity: identity, mapByteCount: environment.mapByteCount,
         logger: configuration.logger, randomNumber: environment.randomNumber, clock: environment.clock,
         patienceSeconds: environment.patienceSeconds,
@@ -201,7 +206,7 @@ package final class Engine: Sendable {
       looksUpAgain: !weaknesses.contains(.looksUpOnce), extender: sharing)
     blobs = BlobSource(catalog: catalog, backend: backend, packs: packs, chunks: chunks, work: work)
     let writerID = environment.randomNumber()
-    leases = LeaseFile(folder: folder.leases, writer: writerID, files: environment.files)
+    leases = LeaseFile(folder: folder.leases, writer: writerID, files: folder.files)
     writer = WriterSession(
       writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: environment.clock,
@@ -234,6 +239,7 @@ package final class Engine: Sendable {
       return
     }
     defer { letGo() }
+    try folder.files.anchor?.look()
     try writer.close()
   }
 
@@ -248,6 +254,7 @@ package final class Engine: Sendable {
     chunks.cache.removeAll()
     chunks.frames.removeAll()
     codecs.removeAll()
+    folder.files.anchor?.close()
     catalog.changeSignal.send()
   }
 
@@ -284,6 +291,7 @@ package final class Engine: Sendable {
 
   package func checkOpen() throws(BlobStorageError) {
     if isClosed.load(ordering: .acquiring) { throw BlobStorageError(.closed, "The store was closed.") }
+    try catalog.anchor?.checkNotEnded()
   }
 
   package var information: StoreInformation {
@@ -330,7 +338,23 @@ package final class Engine: Sendable {
     return bytes
   }
 
-  /// The folder at a path. Resolves links once: later changes of the links do not matter.
+  /// The folder of a store to open, which its files hold from now on.
+  private static func heldFolder(
+    at path: String, _ files: any FileSystem
+  ) throws(BlobStorageError) -> StoreFolder {
+    let folder = try folder(at: path, files)
+    guard files.canBeAnchored else { return folder }
+    do throws(BlobStorageError) {
+      let anchor = try FolderAnchor(try absolute(path), root: folder.path)
+      return StoreFolder(folder.path, files: files.anchored(by: anchor))
+    } catch {
+      // It says what is there instead of a folder.
+      _ = try folder.readHeader()
+      throw error
+    }
+  }
+
+  /// The folder at a path. Resolves links once.
   package static func folder(
     at path: String, _ files: any FileSystem
   ) throws(BlobStorageError) -> StoreFolder {

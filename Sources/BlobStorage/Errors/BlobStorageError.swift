@@ -37,6 +37,8 @@ public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
   public var path: String?
   /// The text of ``currentVersion``.
   var currentVersionText: String?
+  /// Whether the code is `closed` because the store's path names another folder, or none.
+  package var folderHasChanged = false
   /// The failed system call's `errno`, if that was the cause.
   public var errno: Int32?
   /// The error of the caller's own source, sink or converter, if the code is `sourceFailed`.
@@ -100,7 +102,8 @@ extension BlobStorageError.Code {
   /// Another machine collected garbage while this one was silent: unpublished changes are not in the store. Open it
   /// again and repeat them.
   public static let fenced = Self("fenced")
-  /// The store or reader was already closed.
+  /// The store or reader was already closed, or the store's path no longer leads to the folder that was opened. Open
+  /// the store again to continue.
   public static let closed = Self("closed")
   /// The caller's task was cancelled; no partial change is visible.
   public static let cancelled = Self("cancelled")

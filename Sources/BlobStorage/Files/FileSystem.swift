@@ -32,12 +32,31 @@ package protocol FileSystem: Sendable {
   func resolved(_ path: FilePath) -> FilePath
   /// Gives a file that root created to the owner of its folder; does nothing for other users.
   func shareOwner(of path: FilePath)
+  /// Whether ``anchored(by:)`` has an effect.
+  var canBeAnchored: Bool { get }
+  /// The same files. Paths below the folder of the anchor lead into that folder, whatever they name by now. Calls throw
+  /// `closed` once the folder's path names another folder.
+  func anchored(by anchor: FolderAnchor) -> any FileSystem
+  /// The folder that holds the files; nil if paths are used as they are.
+  var anchor: FolderAnchor? { get }
 }
 
 extension FileSystem {
   package func mountIdentity(of path: FilePath) -> String { "" }
   package func resolved(_ path: FilePath) -> FilePath { path }
   package func shareOwner(of path: FilePath) {}
+  package var canBeAnchored: Bool { false }
+  package func anchored(by anchor: FolderAnchor) -> any FileSystem { self }
+  package var anchor: FolderAnchor? { nil }
+
+  /// Calls `body` with a path for code that opens files by itself. Where the path may lead elsewhere by then, the caller
+  /// has to compare what was opened.
+  func withSystemPath<T>(
+    _ path: FilePath, _ body: (String) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    if let anchor { return try anchor.withSystemPath(path, body) }
+    return try body(path.string)
+  }
 
   /// Creates a folder that belongs to the owner of its parent, even if root creates it.
   package func createPart(_ path: FilePath) throws(BlobStorageError) {

@@ -31,6 +31,9 @@ package struct ReadOnlyFiles: FileSystem {
   package func syncDirectory(_ path: FilePath) {}
   package func mountIdentity(of path: FilePath) -> String { files.mountIdentity(of: path) }
   package func resolved(_ path: FilePath) -> FilePath { files.resolved(path) }
+  package var canBeAnchored: Bool { files.canBeAnchored }
+  package func anchored(by anchor: FolderAnchor) -> any FileSystem { Self(files.anchored(by: anchor)) }
+  package var anchor: FolderAnchor? { files.anchor }
 
   private static func refusal(_ path: FilePath) -> BlobStorageError {
     BlobStorageError(

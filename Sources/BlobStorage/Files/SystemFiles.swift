@@ -2,12 +2,21 @@ import CBlobKernels
 import SystemPackage
 
 /// The system's file system.
+///
+/// With an anchor, each change first makes sure that the anchor's path still names its folder, and so does each failure:
+/// what is missing may have been deleted with the folder.
 package struct SystemFiles: FileSystem {
-  package init() {}
+  package let anchor: FolderAnchor?
+
+  package init() { anchor = nil }
+  private init(_ anchor: FolderAnchor) { self.anchor = anchor }
+
+  package var canBeAnchored: Bool { true }
+  package func anchored(by anchor: FolderAnchor) -> any FileSystem { Self(anchor) }
 
   package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
     let path = try path.absolute()
-    let descriptor = try openDescriptor(path, intent.options, "open")
+    let descriptor = try openDescriptor(path, intent.options, "open", changes: intent != .read)
     let file = SystemFile(owning: descriptor, path: path)
     switch try file.status().kind {
     case .regular: return file
@@ -18,12 +27,13 @@ package struct SystemFiles: FileSystem {
 
   package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
     var raw = bs_status()
-    let outcome = uninterrupted {
-      path.withPlatformString { bs_status_at(bs_working_directory(), $0, &raw) }
+    do throws(BlobStorageError) {
+      try call("stat", path, changes: false) { bs_status_at($0, $1, &raw) }
+      return FileStatus(raw)
+    } catch {
+      guard error.isMissingName else { throw error }
+      return nil
     }
-    if outcome == -Int(Errno.noSuchFileOrDirectory.rawValue) { return nil }
-    if outcome < 0 { throw .systemCall("stat", path: path, errno: Int32(-outcome)) }
-    return FileStatus(raw)
   }
 
   package func list(_ directory: FilePath) throws(BlobStorageError) -> [String] {
@@ -35,7 +45,7 @@ package struct SystemFiles: FileSystem {
   }
 
   private func names(in directory: FilePath, onlyFiles: Bool) throws(BlobStorageError) -> [String] {
-    let descriptor = try openDescriptor(directory, Int32(BS_OPEN_DIRECTORY), "list")
+    let descriptor = try openDescriptor(directory, Int32(BS_OPEN_DIRECTORY), "list", changes: false)
     return try readNames(owning: descriptor, onlyFiles: onlyFiles, directory).map {
       String(decoding: $0, as: UTF8.self)
     }
@@ -43,30 +53,39 @@ package struct SystemFiles: FileSystem {
 
   package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
     var byteCount: Int64 = 0
-    try call("measure the file system of", directory) { bs_available_at($0, &byteCount) }
+    // By its path: what another file system has is of no harm.
+    try call("measure the file system of", directory, changes: false) { _, _ in
+      directory.withPlatformString { bs_available_at($0, &byteCount) }
+    }
     return byteCount
   }
 
   package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
-    try call("create the folder", path) { bs_create_directory_at(bs_working_directory(), $0) }
+    try call("create the folder", path) { bs_create_directory_at($0, $1) }
   }
 
   package func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) {
-    try call("rename to \(to.string) the file", from) { from in
-      to.withPlatformString { bs_rename_at(bs_working_directory(), from, bs_working_directory(), $0) }
+    try call("rename to \(to.string) the file", from) { source, from in
+      at(to) { bs_rename_at(source, from, $0, $1) }
     }
   }
 
   package func remove(_ path: FilePath) throws(BlobStorageError) {
-    try call("remove", path) { bs_remove_at(bs_working_directory(), $0) }
+    try call("remove", path) { bs_remove_at($0, $1) }
   }
 
   package func removeDirectory(_ path: FilePath) throws(BlobStorageError) {
-    try call("remove the folder", path) { bs_remove_directory_at(bs_working_directory(), $0) }
+    try call("remove the folder", path) { bs_remove_directory_at($0, $1) }
   }
 
   package func syncDirectory(_ path: FilePath) throws(BlobStorageError) {
-    let descriptor = try openDescriptor(path, Int32(BS_OPEN_DIRECTORY), "sync the folder")
+    // Without opening it: an error of opening must not look like a failed sync.
+    if let outcome = path.withPlatformString({ text in anchor?.synchronizeHeld(text) }) {
+      if outcome == -Int(Errno.badFileDescriptor.rawValue) { throw .closedFile(path) }
+      if outcome < 0 { throw .systemCall("sync the folder", path: path, errno: Int32(-outcome)) }
+      return
+    }
+    let descriptor = try openDescriptor(path, Int32(BS_OPEN_DIRECTORY), "sync the folder", changes: false)
     defer { closeDescriptor(descriptor) }
     _ = try systemCall("sync the folder", path) { bs_sync_all(descriptor) }
   }
@@ -104,20 +123,35 @@ package struct SystemFiles: FileSystem {
 
   package func shareOwner(of path: FilePath) {
     // If the owner cannot be changed, the file stays root's.
-    _ = path.withPlatformString { bs_share_owner_at(bs_working_directory(), $0) }
+    _ = at(path) { bs_share_owner_at($0, $1) }
   }
 
   private func openDescriptor(
-    _ path: FilePath, _ options: Int32, _ attempt: String
+    _ path: FilePath, _ options: Int32, _ attempt: String, changes: Bool
   ) throws(BlobStorageError) -> Int32 {
-    try Int32(call(attempt, path) { bs_open_at(bs_working_directory(), $0, options) })
+    try Int32(call(attempt, path, changes: changes) { bs_open_at($0, $1, options) })
   }
 
+  /// - Parameter body: makes a system call for a path relative to a folder's descriptor.
   @discardableResult
   private func call(
-    _ attempt: @autoclosure () -> String, _ path: FilePath, _ body: (UnsafePointer<CChar>) -> Int
+    _ attempt: @autoclosure () -> String, _ path: FilePath, changes: Bool = true,
+    _ body: (Int32, UnsafePointer<CChar>) -> Int
   ) throws(BlobStorageError) -> Int {
-    try systemCall(attempt(), path) { path.withPlatformString(body) }
+    if let anchor { if changes { try anchor.check() } else { try anchor.checkNotEnded() } }
+    let outcome = uninterrupted { at(path, body) }
+    if outcome >= 0 { return outcome }
+    if let anchor {
+      if outcome == -Int(Errno.badFileDescriptor.rawValue) { throw .closedFile(path) }
+      try anchor.look()
+    }
+    throw .systemCall(attempt(), path: path, errno: Int32(-outcome))
+  }
+
+  private func at(_ path: FilePath, _ body: (Int32, UnsafePointer<CChar>) -> Int) -> Int {
+    path.withPlatformString { text in
+      anchor.map { $0.resolve(text, body) } ?? body(bs_working_directory(), text)
+    }
   }
 }
 

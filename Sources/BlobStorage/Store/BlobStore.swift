@@ -15,7 +15,8 @@ import SystemPackage
 /// digests of its chunks.
 ///
 /// Every method has these properties, except where its documentation says otherwise:
-/// - *Errors.* `closed` after ``close()``; `cancelled`; `invalidArgument` for an invalid key, and for a digest of
+/// - *Errors.* `closed` after ``close()``, and once the store's path leads to another folder than the one that was
+///   opened; `cancelled`; `invalidArgument` for an invalid key, and for a digest of
 ///   another algorithm than the store's; `io`, `permissionDenied` and `busy` because of the medium or other processes;
 ///   `noSpace`, `readOnly`, `poisoned` and in a bucket `fenced` for changes, and `held` for one that would drop what a
 ///   hold of `BlobStorageTrees` protects. A change that throws was not made, unless a sync or its publication in a
@@ -157,6 +158,8 @@ public final class BlobStore: Sendable {
   }
 
   /// Closes the store and opens it again behind this value: the remedy for `poisoned`, `fenced` and `closed`.
+  ///
+  /// Opens the folder that the path leads to now.
   ///
   /// Calls in progress end or throw `closed`. Earlier readers, histories and caches are closed: open them again. If
   /// opening fails, the store stays closed, and the call can be repeated.

@@ -99,6 +99,8 @@ extension WriterSession {
   package func synchronize(_ watermark: Watermark) throws(BlobStorageError) {
     if weaknesses.contains(.skipsSync) { return }
     try publisher.publish(watermark, of: self)
+    // A change in a folder that the path no longer names would be missing from the one that it names.
+    try catalog.anchor?.check()
   }
 
   /// Syncs the pack of a commit. Threads that wait at the same time share one sync (``SyncGroup``).
@@ -147,12 +149,17 @@ extension WriterSession {
       }
       if isSynced == nil { throw lost(plan.pack) }
       if !plan.hasName {
-        do throws(BlobStorageError) { try synchronizeNames() } catch { throw poison(plan.pack, error) }
+        do throws(BlobStorageError) { try synchronizeNames() } catch {
+          throw error.code == .closed ? error : poison(plan.pack, error)
+        }
       }
     } catch {
       if error.code == .closed { return try synchronizeGivenUp(watermark) }
       markPoisoned(plan.pack)
       throw error
+    }
+    if let anchor = catalog.anchor, try plan.file.status().linkCount == 0 {
+      throw anchor.endWithout("pack \(plan.pack), to which this program writes,")
     }
     if plan.isFirst { enter(.begun(plan.pack)) }
     locked { $0.finish(plan, fillByteCount: fillByteCount) }
@@ -237,7 +244,7 @@ extension WriterSession {
       throw cause ?? error
     }
     do throws(BlobStorageError) { try synchronizeNames() } catch {
-      if error.isOfOpening { throw error }
+      if error.code == .closed { throw error }
       // A later sync would not tell which names were lost.
       markPoisoned(name)
       throw poison(name, error)
@@ -280,7 +287,7 @@ extension WriterSession {
       }
       guard let byteCount else { throw lost(writer.name) }
       do throws(BlobStorageError) { try synchronizeNames() } catch {
-        throw error.isOfOpening ? error : poison(writer.name, error)
+        throw error.code == .closed ? error : poison(writer.name, error)
       }
       // What another thread's sync of the pack has lost, this one does not tell.
       try checkNotPoisoned()
@@ -588,12 +595,5 @@ extension WriterSession {
     for watermark in published { try synchronize(watermark) }
     logger.warning(
       "The catalog lags behind until it can be written.", metadata: ["reason": "\(error.message)"])
-  }
-}
-
-extension BlobStorageError {
-  /// Whether a folder could not even be opened, so that no sync of it has failed.
-  fileprivate var isOfOpening: Bool {
-    errno == Errno.tooManyOpenFiles.rawValue || errno == Errno.tooManyOpenFilesInSystem.rawValue
   }
 }

@@ -559,6 +559,7 @@ package final class WriterSession: Sendable {
       if try synchronizeOther(row.name) { continue }
       guard try isRecovered(row.name) else { throw .unsynced(row.name) }
     }
+    try catalog.anchor?.check()
   }
 
   /// The open packs of a folder. Reads only the rows from the first pack on that was open the last time: a sealed pack
