@@ -344,6 +344,8 @@ extension Catalog {
       state.generation == last.generation,
       !(try last.database.isSuperseded(files)), try isWorthChecking(last.database)
     else { return }
+    // Whether the system may have dropped pages that it could not write, or cannot read them.
+    var isTorn = false
     do throws(BlobStorageError) {
       guard
         try last.database.read({ (transaction) throws(BlobStorageError) in
@@ -354,22 +356,25 @@ extension Catalog {
       if let compact = compacted(last.database) {
         generation = compact
       } else {
-        do throws(BlobStorageError) { try last.database.synchronize() } catch {
-          // A full thin volume drops pages, too, which a write that finds no room does not.
-          throw BlobStorageError(.io, error.message, path: error.path, errno: error.errno)
-        }
+        // A full thin volume drops pages, too, which a write that finds no room does not.
+        isTorn = true
+        try last.database.synchronize()
+        isTorn = false
       }
       let file = try files.open(generations.databaseFile(generation), .read)
       defer { file.close() }
+      isTorn = true
+      let clean = try CleanFile(file)
+      isTorn = false
       _ = try generations.writeState(
         CatalogState(
           generation: generation, mark: identity.mark(with: state.mark), folder: generations.place,
-          inode: try file.status().inode, clean: try CleanFile(file)))
+          inode: try file.status().inode, clean: clean))
       try generations.removeAll(except: generation)
     } catch {
       generations.removeLeftovers()
-      // The system may have dropped pages that it could not write: the next process must rebuild the catalog.
-      if error.code == .io { try files.remove(folder.entry("state")) }
+      // The next process must then rebuild it. A process that had no descriptor left, say, has lost nothing.
+      if isTorn { try files.remove(folder.entry("state")) }
       throw error
     }
   }

@@ -125,6 +125,27 @@ struct CatalogStateTests {
     try next.close()
   }
 
+  @Test("stays if the process has no descriptor left to read the database's checksum")
+  func noDescriptor() throws {
+    let place = try StorePlace()
+    var environment = Engine.Environment()
+    let isFull = Atomic<Bool>(false)
+    environment.catalogFiles = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard isFull.load(ordering: .relaxed), call == "open" else { return }
+      guard path.lastComponent?.string == "data.mdb" else { return }
+      throw .systemCall("open", path: path, errno: Errno.tooManyOpenFiles.rawValue)
+    }
+    let engine = try place.engine(environment)
+    _ = try engine.put("a", [1])
+    let generation = engine.catalog.generation
+    isFull.store(true, ordering: .relaxed)
+    try engine.close()
+    let next = try place.engine()
+    #expect(next.catalog.generation == generation)
+    #expect(try next.data("a", nil) == Data([1]))
+    try next.close()
+  }
+
   @Test(
     "is not clean while a byte of an open pack is known that may not be on the medium", arguments: [0, 1])
   func openPack(missingByteCount: Int64) throws {
