@@ -114,7 +114,6 @@ struct WaitingTests {
         isAlone: false))
     let (isHeld, held) = AsyncStream<Void>.makeStream()
     let end = DispatchSemaphore(value: 0)
-    let isReleased = DispatchSemaphore(value: 0)
     Thread.detachNewThread {
       do {
         try table.locked(stripes) { () throws(BlobStorageError) in
@@ -123,7 +122,6 @@ struct WaitingTests {
         }
       } catch { Issue.record("\(error)") }
       table.close()
-      isReleased.signal()
     }
     for await _ in isHeld {}
     defer { end.signal() }
