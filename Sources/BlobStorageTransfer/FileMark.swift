@@ -7,35 +7,44 @@ package struct FileMark: Hashable {
   /// The typical length of the metadata in bytes.
   static let byteCountTypical = 30
   private static let tag: [UInt8] = [0x46, 0x49, 0x4c, 0x33]  // FIL3
+  private static let tagOfUncertain: [UInt8] = [0x46, 0x49, 0x55, 0x33]  // FIU3
 
   var byteCount: Int64
   package private(set) var modified: FileTime
   var inode: UInt64
   /// The change time; nil if it cannot show whether the file has changed since.
   package private(set) var changed: FileTime?
+  /// Whether the file changed while it was read. The next import reads it again.
+  package var isUncertain = false {
+    didSet { if isUncertain { changed = nil } }
+  }
   /// Nil if the import kept none.
   package var attributes: FileAttributes?
 
   /// The mark of a file.
   ///
-  /// - Parameter start: when reading began. If the file changed less than a tick of the file system's clock before,
-  ///   another change may leave its times the same. The next import then reads it again (git calls such files racy).
-  package init(_ status: FileStatus, readFrom start: FileTime, _ attributes: FileAttributes? = nil) {
+  /// - Parameters:
+  ///   - start: before what mappings had changed was written back, and reading began. If the file changed less than a
+  ///     tick of the file system's clock before, or by its clock later, another change may leave its times the same.
+  ///     The next import then reads it again (git calls such files racy).
+  ///   - showsChanges: whether later changes show in the change time.
+  package init(
+    _ status: FileStatus, readFrom start: FileTime, showsChanges: Bool = true,
+    _ attributes: FileAttributes? = nil
+  ) {
     self.attributes = attributes
     byteCount = status.byteCount
     modified = status.modified
     inode = status.inode
-    changed = start < Self.settled(status) ? nil : status.changed
+    changed = showsChanges && start >= Self.settled(status) ? status.changed : nil
   }
 
-  /// The earliest time from which another change is sure to show in the file's times.
+  /// The earliest time from which another change is sure to show in the file's change time. A program can set the
+  /// modification time, so that says nothing.
   static func settled(_ status: FileStatus) -> FileTime {
-    max(settled(status.modified), settled(status.changed))
-  }
-
-  private static func settled(_ time: FileTime) -> FileTime {
-    // The kernel's clock ticks every 1 to 10 ms; file systems that keep whole seconds count by 1 (HFS+) or 2 (FAT).
-    time.advanced(byMilliseconds: time.nanoseconds == 0 ? 2_001 : 21)
+    // The kernel's clock ticks every 1 to 10 ms; file systems that keep whole seconds count by 1 (ext4 with short
+    // inodes) or 2.
+    status.changed.advanced(byMilliseconds: status.changed.nanoseconds == 0 ? 2_001 : 21)
   }
 
   /// Whether the file seems unchanged; does not read it.
@@ -53,9 +62,12 @@ package struct FileMark: Hashable {
 
   /// The mark in a version's metadata; nil if the metadata holds anything else.
   package init?(metadata: [UInt8]) {
-    guard metadata.starts(with: Self.tag),
-      let mark = try? bridge(metadata, { (raw) throws(BlobStorageError) in try Self(fields: raw) })
+    let isUncertain = metadata.starts(with: Self.tagOfUncertain)
+    guard isUncertain || metadata.starts(with: Self.tag),
+      var mark = try? bridge(metadata, { (raw) throws(BlobStorageError) in try Self(fields: raw) }),
+      !isUncertain || mark.changed == nil
     else { return nil }
+    mark.isUncertain = isUncertain
     self = mark
   }
 
@@ -72,7 +84,7 @@ package struct FileMark: Hashable {
 
   package var metadata: [UInt8] {
     var writer = ByteWriter(capacity: 40)
-    writer.raw(Self.tag)
+    writer.raw(isUncertain ? Self.tagOfUncertain : Self.tag)
     writer.varint(UInt64(byteCount) << 1 | (changed == nil ? 0 : 1))
     writer.varint(inode)
     writer.time(modified, after: 0)
@@ -85,6 +97,9 @@ package struct FileMark: Hashable {
 extension BlobVersion {
   /// The attributes that an import kept; nil if it kept none, or if no import put the version.
   public var fileAttributes: FileAttributes? { FileMark(metadata: metadata)?.attributes }
+
+  /// Whether the file changed while an import read it: it may never have had these bytes.
+  public var isUncertain: Bool { FileMark(metadata: metadata)?.isUncertain ?? false }
 }
 
 extension FileMark {

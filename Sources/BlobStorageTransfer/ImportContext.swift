@@ -8,8 +8,10 @@ enum ImportOutcome: Sendable {
   /// It was read, and equals the key's current version.
   case same(BlobVersion)
   case skipped(SkippedFile)
-  /// With the blob of extended attributes that are too long for metadata.
-  case prepared(MemoryPut.Item, MemoryPut.Item?)
+  /// It has become too long to be held in memory.
+  case long
+  /// With the blob of extended attributes that are too long for metadata, and how the file changed while it was read.
+  case prepared(MemoryPut.Item, MemoryPut.Item?, SourceChange?)
 }
 
 /// Reads the files of an import, with facts that it gathers before the first one.
@@ -25,6 +27,9 @@ struct ImportContext: Sendable {
   let owners: OwnerNames?
   private let clock: WallClock
   private let start: FileTime
+  private let fileSystems = WatchedFileSystems()
+  /// The most bytes of a file that says that it has none, as those of `/proc` do.
+  private static let silentByteCountMax = 64 << 20
 
   init(
     _ engine: Engine, _ options: ImportOptions, _ clock: WallClock, cachePrefix: [UInt8]?
@@ -43,6 +48,9 @@ struct ImportContext: Sendable {
 
   /// Whether a key belongs to the cache.
   func isCached(_ key: String) -> Bool { cachePrefix.map { key.utf8.starts(with: $0) } ?? false }
+
+  /// Whether each change of the file shows in its change time.
+  func showsChanges(_ source: ImportSource) -> Bool { fileSystems.showChanges(of: source) }
 
   /// Whether a version's metadata holds everything that this import keeps.
   func isEnough(_ mark: FileMark) -> Bool {
@@ -65,11 +73,17 @@ struct ImportContext: Sendable {
   }
 
   /// The mark of a file or link, and the blob of extended attributes that are too long for it.
+  ///
+  /// - Parameter file: the file; nil for a link.
   func newMark(
-    of source: ImportSource, _ status: FileStatus, readFrom start: FileTime,
+    of source: ImportSource, _ file: InputFile?, readFrom start: FileTime,
     _ extended: [FileAttributes.Extended]
   ) throws(BlobStorageError) -> (FileMark, MemoryPut.Item?) {
-    var mark = FileMark(status, readFrom: start)
+    let status = file?.status ?? source.status
+    // A link cannot be mapped.
+    let showsChanges =
+      (file?.isWrittenBack ?? showsChanges(source)) && status.device == source.status.device
+    var mark = FileMark(status, readFrom: start, showsChanges: showsChanges)
     if options.keepsAttributes {
       mark.attributes = FileAttributes(status, isNameEscaped: source.isNameEscaped, owners: owners)
       mark.attributes?.extended = extended
@@ -83,59 +97,79 @@ struct ImportContext: Sendable {
     options.keepsAttributes ? try file.extendedAttributes() : []
   }
 
-  /// Reads a whole file, or a link, and prepares it. Reads a file that changes meanwhile once more.
+  /// Reads a whole file, or a link, and prepares it. Reads a file that was rewritten meanwhile once more.
   func read(
     _ source: ImportSource, through trail: inout FolderTrail, byteCountMax: Int64, joins: Bool = false
   ) throws(BlobStorageError) -> ImportOutcome {
-    let outcome = try readOnce(source, through: &trail, byteCountMax, joins)
+    let outcome = try readOnce(source, through: &trail, byteCountMax, joins, isLastAttempt: false)
     guard case .skipped(let skipped) = outcome, skipped.code == .sourceFailed else { return outcome }
-    return try readOnce(source, through: &trail, byteCountMax, joins)
+    return try readOnce(source, through: &trail, byteCountMax, joins, isLastAttempt: true)
   }
 
   private func readOnce(
-    _ source: ImportSource, through trail: inout FolderTrail, _ byteCountMax: Int64, _ joins: Bool
+    _ source: ImportSource, through trail: inout FolderTrail, _ byteCountMax: Int64, _ joins: Bool,
+    isLastAttempt: Bool
   ) throws(BlobStorageError) -> ImportOutcome {
     do throws(BlobStorageError) {
       let key = try source.keyToPut(engine, options)
       let start = beginReading(source.status)
       let bytes: Data
-      let mark: FileMark
+      var mark: FileMark
       let long: MemoryPut.Item?
+      var change: SourceChange?
       if source.isLink {
         bytes = Data(try source.linkTarget(through: &trail))
         (mark, long) = try newMark(
-          of: source, source.status, readFrom: start, source.linkAttributes(through: &trail))
+          of: source, nil, readFrom: start, source.linkAttributes(through: &trail))
       } else {
-        // A new version that equals the current one would only replace it.
-        let known =
-          options.readsUnchanged && options.replacement == .replaceCurrent
-          ? try source.unchangedVersion(engine, self) : nil
-        let file = try source.open(through: &trail)
-        // The file's status shows that it grew. A file of length 0 may have bytes nevertheless, as in /proc.
-        let capacity = Int(max(1, min(file.status.byteCount, byteCountMax)))
-        let content = try Data(filling: capacity) { (target) throws(BlobStorageError) in
-          try file.read(into: target)
-        }
-        bytes = content
-        try file.checkUnchanged()
-        guard Int64(content.count) == file.status.byteCount else {
-          throw BlobStorageError(.sourceFailed, "it changed while it was read")
-        }
-        (mark, long) = try newMark(
-          of: source, file.status, readFrom: start, extendedAttributes(of: file))
-        if let known, known.metadata == mark.metadata,
-          known.digest == BlobDigest.of(content.bytes, by: engine.header.digestAlgorithm)
-        {
-          return .same(known)
-        }
+        let file = try source.open(through: &trail, writesBack: showsChanges(source))
+        guard file.status.byteCount <= byteCountMax else { return .long }
+        bytes = try content(of: file)
+        change = try file.change()
+        if change == .rewritten, !isLastAttempt { throw file.changedError }
+        (mark, long) = try newMark(of: source, file, readFrom: start, extendedAttributes(of: file))
+        mark.isUncertain = change != nil
       }
+      if let same = try known(source, bytes, mark) { return .same(same) }
       let item = try engine.memoryPut.prepare(key, bytes, putOptions(mark), joins: joins)
-      if let same = try source.sameVersion(item.plan.digest, mark, engine, options, presence) {
-        return .unchanged(same)
+      if let same = try source.sameVersion({ item.plan.digest }, mark, engine, options, presence) {
+        return options.readsUnchanged ? .same(same) : .unchanged(same)
       }
-      return .prepared(item, long)
+      return .prepared(item, long, change)
     } catch {
       return .skipped(try skipped(source, error))
+    }
+  }
+
+  /// The current version, if all files are to be read and it equals this one: a new version would only replace it.
+  private func known(
+    _ source: ImportSource, _ bytes: Data, _ mark: FileMark
+  ) throws(BlobStorageError) -> BlobVersion? {
+    guard options.readsUnchanged, options.replacement == .replaceCurrent, !source.isLink,
+      let known = try source.unchangedVersion(engine, self), known.metadata == mark.metadata,
+      known.digest == BlobDigest.of(bytes.bytes, by: engine.header.digestAlgorithm)
+    else { return nil }
+    return known
+  }
+
+  /// The bytes that a short file had when it was opened.
+  private func content(of file: InputFile) throws(BlobStorageError) -> Data {
+    if file.status.byteCount > 0 {
+      return try Data(filling: Int(file.status.byteCount)) { (target) throws(BlobStorageError) in
+        try file.read(into: target)
+      }
+    }
+    var content = Data()
+    while true {
+      let more = try Data(filling: 64 << 10) { (target) throws(BlobStorageError) in
+        try file.read(into: target)
+      }
+      content += more
+      if more.count < 64 << 10 { return content }
+      guard content.count <= Self.silentByteCountMax else {
+        throw BlobStorageError(
+          .limitExceeded, "it has more than 64 MiB, although its length is 0", path: file.path.string)
+      }
     }
   }
 
@@ -155,7 +189,7 @@ struct ImportContext: Sendable {
   func beginReading(_ status: FileStatus) -> FileTime {
     let now = FileTime(millisecondsSince1970: clock.now())
     let settled = FileMark.settled(status)
-    guard settled > now, max(status.modified, status.changed) <= start,
+    guard settled > now, status.changed <= start,
       settled <= now.advanced(byMilliseconds: 25)
     else { return now }
     Thread.sleep(forTimeInterval: 0.025)

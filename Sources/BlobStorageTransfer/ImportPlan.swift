@@ -38,7 +38,10 @@ extension Importer {
     try countManifest(item.plan.digest, chunkCount: item.plan.chunks.count)
   }
 
-  func plan(_ file: InputFile, _ key: [UInt8], progress: (Int64) -> Void) throws(BlobStorageError) {
+  func plan(
+    _ source: ImportSource, _ file: InputFile, _ key: [UInt8], isLastAttempt: Bool,
+    _ progress: (Int64) -> Void
+  ) throws(BlobStorageError) {
     var cutter = Cutter(sizes: engine.sizes, batchByteCount: 1 << 20)
     let planner = try engine.memoryPut.planner(options.codec)
     let previous = try planner.previousVersion(of: key)
@@ -69,7 +72,10 @@ extension Importer {
         chunkCount += chunks.count
         progress(byteCount)
       })
-    try file.checkUnchanged()
+    if let change = try file.change() {
+      if change == .rewritten, !isLastAttempt { throw file.changedError }
+      report.uncertain.append(UncertainFile(source, change))
+    }
     countFile(key, isLink: false, byteCount)
     try countManifest(digest?.finalize(), chunkCount: chunkCount)
   }

@@ -22,18 +22,24 @@ struct ImportSource: Sendable {
   }
 
   /// Opens the file. Below a folder, follows no symbolic link on the way.
-  func open(through trail: inout FolderTrail) throws(BlobStorageError) -> InputFile {
-    if let folder { return try folder.open(relativePath, through: &trail) }
-    return try InputFile(path)
+  ///
+  /// - Parameter writesBack: whether to write back what mappings have changed.
+  func open(
+    through trail: inout FolderTrail, writesBack: Bool = false
+  ) throws(BlobStorageError) -> InputFile {
+    if let folder { return try folder.open(relativePath, through: &trail, writesBack: writesBack) }
+    let path = try path.absolute()
+    return try InputFile(
+      InputFolder.workingDirectory, [CChar](terminating: path.bytes), path, [], writesBack: writesBack)
   }
 
-  func open() throws(BlobStorageError) -> InputFile {
+  func open(writesBack: Bool = false) throws(BlobStorageError) -> InputFile {
     var trail = FolderTrail()
-    return try open(through: &trail)
+    return try open(through: &trail, writesBack: writesBack)
   }
 
   /// The open folder that it is in, and its name there.
-  private func place(
+  func place(
     through trail: inout FolderTrail
   ) throws(BlobStorageError) -> (directory: Int32, name: [CChar]) {
     guard let folder else { return (InputFolder.workingDirectory, [CChar](terminating: relativePath)) }
@@ -92,23 +98,38 @@ struct ImportSource: Sendable {
   func unchangedVersion(
     _ engine: Engine, _ context: ImportContext
   ) throws(BlobStorageError) -> BlobVersion? {
-    try versionToCountOn(engine, context.presence) { (version) in
+    guard context.showsChanges(self) else { return nil }
+    return try versionToCountOn(engine, context.presence) { (version) in
       guard version.byteCount == status.byteCount, let mark = FileMark(metadata: version.metadata)
       else { return false }
       return mark.matches(status) && context.isEnough(mark)
     }
   }
 
-  /// The key's current version, if the options say to compare it and it has these bytes and attributes, whatever file
-  /// it came from. If it stays current, another one that is kept for states will do.
+  /// The key's current version, if it has these bytes and attributes, whatever file it came from. If it stays current,
+  /// another one that is kept for states will do.
+  ///
+  /// Compares only if the options say so, or if the new mark could not show the next import that the file is unchanged:
+  /// otherwise each import would store such a file again.
+  ///
+  /// - Parameter digest: is not called if no version has these attributes.
   func sameVersion(
-    _ digest: BlobDigest, _ mark: FileMark, _ engine: Engine, _ options: ImportOptions,
-    _ presence: BlobPresence
+    _ digest: () throws(BlobStorageError) -> BlobDigest, _ mark: FileMark, _ engine: Engine,
+    _ options: ImportOptions, _ presence: BlobPresence
   ) throws(BlobStorageError) -> BlobVersion? {
-    guard options.comparesContent else { return nil }
-    return try versionToCountOn(engine, presence, orKept: options.keepsCurrent) { (version) in
-      version.digest == digest && FileMark(metadata: version.metadata)?.isLike(mark) == true
+    guard options.comparesContent || mark.changed == nil else { return nil }
+    func find(_ isSame: (VersionRow) -> Bool) throws(BlobStorageError) -> BlobVersion? {
+      try versionToCountOn(engine, presence, orKept: options.keepsCurrent) { (version) in
+        guard isSame(version), let known = FileMark(metadata: version.metadata), known.isLike(mark) else {
+          return false
+        }
+        // A certain version replaces an uncertain one.
+        return mark.isUncertain || !known.isUncertain
+      }
     }
+    guard try find({ _ in true }) != nil else { return nil }
+    let digest = try digest()
+    return try find { $0.digest == digest }
   }
 
   /// The key's current version, or one that is kept for states; nil if none matches. Passes over versions that are
@@ -153,4 +174,8 @@ struct ImportSource: Sendable {
       return nil
     }
   }
+}
+
+extension UncertainFile {
+  init(_ source: ImportSource, _ change: SourceChange) { self.init(path: source.path.string, change: change) }
 }

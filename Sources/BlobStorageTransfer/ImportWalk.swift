@@ -25,7 +25,8 @@ struct ImportWalk: ~Copyable {
   }
 
   private let options: ImportOptions
-  private let excluded: [ShellPattern]
+  /// What to leave out below the named folder, or of a list.
+  private var excluded: IgnoreRules
   private var paths: ArraySlice<FilePath>
   /// The named folder that is being walked.
   private var root = FilePath()
@@ -37,8 +38,16 @@ struct ImportWalk: ~Copyable {
   private var begun: Set<FileIdentity> = []
   /// Files and links that were named. Hard links of one file have keys of their own.
   private var named: Set<NamedFile> = []
-  /// The keys of a list of files.
+  /// The keys of a list of files, and the names of its folders.
   private var listed: Set<[UInt8]> = []
+  private var listedFolders: Set<[UInt8]> = []
+  /// The part of all keys below the named folder that stands between the prefix and the path there.
+  private var above: (text: String, isEscaped: Bool) = ("", false)
+  /// Keys of which the walk cannot say that they are gone: these, and what is below them.
+  private(set) var unseen = UnseenKeys()
+  /// Named folders in which nothing was found.
+  private(set) var emptyRoots: [String] = []
+  private var isRootEmpty = true
   /// The store's own folder: what is in it changes while it is stored.
   private let store: FileIdentity?
   /// Ends a walk that only counts; nil for an import.
@@ -57,7 +66,7 @@ struct ImportWalk: ~Copyable {
     self.options = options
     hasOneRoot = paths.count == 1
     owners = options.ownerNames
-    excluded = options.excluded.map { ShellPattern($0) }
+    excluded = IgnoreRules(options.excluded)
   }
 
   /// The next file, link or folder; nil at the end.
@@ -71,7 +80,7 @@ struct ImportWalk: ~Copyable {
         // An error of one path does not concern the others.
         guard error.path != nil, error.errno != nil, error.code == .io || error.code == .permissionDenied
         else { throw error }
-        skip(path.string, error.code, error.message, isFailure: true)
+        skipNamed(path, error.code, error.message)
       }
     }
   }
@@ -85,18 +94,18 @@ struct ImportWalk: ~Copyable {
   /// Begins with a named path: returns its file or root folder, or nil.
   private mutating func begin(_ path: FilePath) throws(BlobStorageError) -> ImportItem? {
     guard let status = try SystemFiles().status(of: path) else {
-      skip(path.string, .sourceFailed, "there is no such file", isFailure: true)
+      skipNamed(path, .sourceFailed, "there is no such file")
       return nil
     }
     if let store, store.contains(path) {
-      skip(path.string, .notRegular, "it belongs to the store itself", isFailure: true)
+      skipNamed(path, .notRegular, "it belongs to the store itself")
       return nil
     }
     if try Self.isInCatalog(path, status) {
-      skip(path.string, .notRegular, Self.catalogReason, isFailure: true)
+      skipNamed(path, .notRegular, Self.catalogReason)
       return nil
     }
-    if options.keepsPaths { return listed(path, status).map { .source($0) } }
+    if options.keepsPaths { return try listed(path, status) }
     switch status.kind {
     case .directory: return try walk(path)
     case .regular: return named(path, status).map { .source($0) }
@@ -105,13 +114,13 @@ struct ImportWalk: ~Copyable {
       do throws(BlobStorageError) { return try walk(path) } catch {
         guard error.isOfNoFolder || error.isDenied && options.keepsAttributes else { throw error }
         if error.isDenied {
-          let reason = "only the link is imported, because what lies behind it may not be read"
-          skip(path.string, error.code, reason, isFailure: true)
+          skipNamed(
+            path, error.code, "only the link is imported, because what lies behind it may not be read")
         }
         if options.keepsAttributes { return named(path, status).map { .source($0) } }
-        skip(path.string, .notRegular, "it is a symbolic link", isFailure: false)
+        skipNamed(path, .notRegular, "it is a symbolic link")
       }
-    case .other: skip(path.string, .notRegular, Self.otherKind, isFailure: false)
+    case .other: skipNamed(path, .notRegular, Self.otherKind)
     }
     return nil
   }
@@ -149,34 +158,53 @@ struct ImportWalk: ~Copyable {
       folder: nil, relativePath: path.bytes, key: key, isNameEscaped: name.isEscaped, status: status)
   }
 
-  /// A file from a list of files.
-  private mutating func listed(_ path: FilePath, _ status: FileStatus) -> ImportSource? {
-    guard status.kind == .regular || status.kind == .symbolicLink && options.keepsAttributes else {
-      let kind =
-        status.kind == .directory
-        ? "it is a folder of a list of files"
-        : status.kind == .symbolicLink ? "it is a symbolic link" : Self.otherKind
-      skip(path.string, .notRegular, kind, isFailure: false)
+  /// A file or folder from a list. A folder is walked, unless the list has named a folder above it.
+  private mutating func listed(_ path: FilePath, _ status: FileStatus) throws(BlobStorageError) -> ImportItem?
+  {
+    if status.kind == .other || status.kind == .symbolicLink && !options.keepsAttributes {
+      skipNamed(path, .notRegular, status.kind == .other ? Self.otherKind : "it is a symbolic link")
       return nil
     }
     guard let name = options.listedName(of: path) else {
-      skip(path.string, .invalidArgument, "a key cannot begin with “..”", isFailure: true)
+      skipNamed(path, .invalidArgument, "a key cannot begin with “..”")
       return nil
     }
-    if isExcluded(name.text, isFolder: false) { return nil }
+    let isFolder = status.kind == .directory
+    if excluded.excludesPath(name.text, isFolder: isFolder) {
+      unseen.insert(options.prefix + name.text)
+      return nil
+    }
+    let bytes = Array(name.text.utf8)
+    let isBelow = bytes.indices.contains {
+      bytes[$0] == UInt8(ascii: "/") && listedFolders.contains(Array(bytes[..<$0]))
+    }
+    if isBelow || listedFolders.contains(bytes) { return nil }
+    if isFolder {
+      listedFolders.insert(bytes)
+      return try walk(path, above: (name.text + "/", name.isEscaped))
+    }
     guard let source = source(path, name, status), listed.insert(Array(source.key.utf8)).inserted else {
       return nil
     }
-    return source
+    return .source(source)
   }
 
-  private mutating func walk(_ path: FilePath) throws(BlobStorageError) -> ImportItem? {
+  /// - Parameter above: the folder's own name in keys, for one of a list.
+  private mutating func walk(
+    _ path: FilePath, above: (text: String, isEscaped: Bool)? = nil
+  ) throws(BlobStorageError) -> ImportItem? {
     let found = try DirectoryWalker(root: path)
-    guard begun.insert(found.folder.identity).inserted else { return nil }
+    // Each path of a list has keys of its own.
+    guard above != nil || begun.insert(found.folder.identity).inserted else { return nil }
     root = path
+    self.above = above ?? ("", false)
+    isRootEmpty = true
+    if above == nil { excluded = IgnoreRules(options.excluded, below: path) }
     let status = try found.folder.descriptor.status(path)
     walker = consume found
-    return hasOneRoot ? folder(path.string, options.prefix, status, isNameEscaped: false) : nil
+    guard above != nil || hasOneRoot else { return nil }
+    return folder(
+      path.string, options.prefix + self.above.text, status, isNameEscaped: self.above.isEscaped)
   }
 
   /// A folder that was entered, if its attributes are kept.
@@ -202,29 +230,31 @@ struct ImportWalk: ~Copyable {
   private mutating func nextBelowRoot() -> ImportItem? {
     while isStopped?() != true, let item = walker?.next() {
       var shown: String { root.string + "/" + String(decoding: item.pathBytes, as: UTF8.self) }
-      let (path, isNameEscaped) = EscapedName.key(of: item.pathBytes)
-      if isExcluded(path, isFolder: item.status?.kind == .directory) {
+      let (name, isEscaped) = EscapedName.key(of: item.pathBytes)
+      let (path, isNameEscaped) = (above.text + name, isEscaped || above.isEscaped)
+      let key = options.prefix + path
+      if excluded.excludes(path, isFolder: item.status?.kind == .directory) {
         if item.status?.kind == .directory, item.failure == nil { walker?.skipDescendants() }
+        unseen.insert(key)
         continue
       }
       if let failure = item.failure {
-        skip(shown, failure.code, failure.message, isFailure: true)
+        skip(shown, failure.code, failure.message, isFailure: true, key)
         continue
       }
       guard let status = item.status else { continue }
       if status.kind == .directory, status.identity == store {
         walker?.skipDescendants()
-        skip(shown, .notRegular, "it is the store's own folder", isFailure: false)
+        skip(shown, .notRegular, "it is the store's own folder", isFailure: false, key)
         continue
       }
       if status.kind == .directory, item.pathBytes.ends(in: "catalog"),
         StoreFolder.isInCatalog(root.appending(bytes: item.pathBytes), files: SystemFiles())
       {
         walker?.skipDescendants()
-        skip(shown, .notRegular, Self.catalogReason, isFailure: false)
+        skip(shown, .notRegular, Self.catalogReason, isFailure: false, key)
         continue
       }
-      let key = options.prefix.isEmpty ? path : options.prefix + path
       // A folder's name in a state ends in '/'.
       guard key.utf8.count < BlobLimits.maximumKeyByteCount + (status.kind == .directory ? 0 : 1) else {
         if status.kind == .directory { walker?.skipDescendants() }
@@ -233,29 +263,38 @@ struct ImportWalk: ~Copyable {
       }
       switch status.kind {
       case .directory:
+        if !listedFolders.isEmpty, listedFolders.contains(Array(path.utf8)) {
+          walker?.skipDescendants()
+          continue
+        }
         let found = folder(shown, key + "/", status, isNameEscaped: isNameEscaped)
-        leaveOut(below: status)
+        leaveOut(below: status, key)
         if let found { return found }
-      case .other: skip(shown, .notRegular, Self.otherKind, isFailure: false)
+      case .other: skip(shown, .notRegular, Self.otherKind, isFailure: false, key)
       case .symbolicLink where !options.keepsAttributes:
-        skip(shown, .notRegular, "it is a symbolic link", isFailure: false)
+        skip(shown, .notRegular, "it is a symbolic link", isFailure: false, key)
       case .regular, .symbolicLink:
+        isRootEmpty = false
+        if !listed.isEmpty, listed.contains(Array(key.utf8)) { continue }
         return .source(
           ImportSource(
             folder: walker?.folder, relativePath: item.pathBytes, key: key, isNameEscaped: isNameEscaped,
             status: status))
       }
     }
+    if walker != nil, isRootEmpty { emptyRoots.append(root.string) }
     walker = nil
     return nil
   }
 
   /// Skips the contents of a folder on another file system, or of a tagged cache folder.
-  private mutating func leaveOut(below status: FileStatus) {
+  private mutating func leaveOut(below status: FileStatus, _ key: String) {
     if options.staysOnFileSystem, let folder = walker?.folder, folder.identity.device != status.device {
       walker?.skipDescendants()
+      unseen.insert(key)
     } else if options.excludesCaches, let folder = walker?.entered, CacheTag.isValid(in: folder.number) {
       walker?.skipDescendants(except: CacheTag.name)
+      unseen.insert(key)
     }
   }
 
@@ -265,14 +304,19 @@ struct ImportWalk: ~Copyable {
       isFailure: true)
   }
 
-  private func isExcluded(_ path: String, isFolder: Bool) -> Bool {
-    excluded.contains { $0.matches(path: path, isFolder: isFolder) }
+  /// Skips a path that was named, which is always a failure.
+  private mutating func skipNamed(_ path: FilePath, _ code: BlobStorageError.Code, _ reason: String) {
+    // Its keys are not known.
+    unseen.hasAll = true
+    skip(path.string, code, reason, isFailure: true)
   }
 
+  /// - Parameter key: the key that it would have; nil if it can have none.
   private mutating func skip(
-    _ path: String, _ code: BlobStorageError.Code, _ reason: String, isFailure: Bool
+    _ path: String, _ code: BlobStorageError.Code, _ reason: String, isFailure: Bool, _ key: String? = nil
   ) {
     if isStopped != nil { return }
+    if let key { unseen.insert(key) }
     skipped.append(SkippedFile(path: path, code: code, reason: reason, isFailure: isFailure))
   }
 }
@@ -282,6 +326,21 @@ extension [UInt8] {
   fileprivate func ends(in name: String) -> Bool {
     suffix(name.utf8.count).elementsEqual(name.utf8)
       && dropLast(name.utf8.count).last ?? UInt8(ascii: "/") == UInt8(ascii: "/")
+  }
+}
+
+/// Keys that a walk has passed over, with all that is below them.
+struct UnseenKeys {
+  private var keys: Set<[UInt8]> = []
+  /// Whether any key may be one of them.
+  var hasAll = false
+
+  mutating func insert(_ key: String) { keys.insert(Array(key.utf8)) }
+
+  func contains(_ key: [UInt8]) -> Bool {
+    if hasAll || keys.contains(key) { return true }
+    if keys.isEmpty { return false }
+    return key.indices.contains { key[$0] == UInt8(ascii: "/") && keys.contains(Array(key[..<$0])) }
   }
 }
 

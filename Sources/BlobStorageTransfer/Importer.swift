@@ -50,6 +50,8 @@ package final class Importer {
   var cachedKeys = RecentKeys()
   /// Nil before the import begins.
   private var limiter: RateLimiter?
+  /// Nil unless keys of missing files are dropped.
+  private var missing: MissingKeys?
 
   package init(
     _ engine: Engine, _ options: ImportOptions, _ progress: ProgressHandler?, onFile: TransferHandler? = nil,
@@ -89,6 +91,8 @@ package final class Importer {
     let context = try ImportContext(engine, options, clock, cachePrefix: cache?.prefixBytes)
     let state = try ImportedState(engine, options, sources: paths.map(\.string), start: start)
     self.state = state
+    report.uselessPatterns = Self.uselessPatterns(options, paths)
+    if options.dropsMissing { missing = MissingKeys(engine, options, paths, start: start) }
     defer { self.state = nil }
     var walk = ImportWalk(paths, options, store: context.store)
     if progress != nil {
@@ -102,7 +106,9 @@ package final class Importer {
           let item = try walk.next()
           report.skipped += walk.removeSkipped()
           switch item {
-          case .source(let source): return source
+          case .source(let source):
+            missing?.insert(source.key)
+            return source
           case .folder(let folder): try self.record(folder)
           case nil: return nil
           }
@@ -115,8 +121,23 @@ package final class Importer {
       throw error
     }
     counter?.stop()
+    let gone = try missing?.find(unseen: walk.unseen, cachePrefix: cache?.prefixBytes) ?? []
+    try checkSources(paths, emptyRoots: walk.emptyRoots, areGone: !gone.isEmpty)
     try countEvicted()
     total = ImportCount.Total(fileCount: seenCount, byteCount: seenByteCount)
+    try synchronize(exceptFailed: failedPacks, since: lossCount, recordsState: state.isRecorded)
+    // Last: everything that a state names must be on the medium before the state.
+    report.state = try state.finish(failureCount: report.skipped.count { $0.isFailure }, options)
+    // States keep the versions, so they come first.
+    report.droppedKeyCount = options.isDryRun ? gone.count : try drop(gone)
+    report.duration = .seconds(Date().timeIntervalSince(start))
+    return report
+  }
+
+  /// Makes durable what was stored and found.
+  private func synchronize(
+    exceptFailed failedPacks: Set<PackName>, since lossCount: Int, recordsState: Bool
+  ) throws(BlobStorageError) {
     if options.durability == .durable, !options.isDryRun {
       tell("syncing", seenByteCount, seenCount, force: true)
       // One sync for all files: only the report promises that they are durable.
@@ -133,14 +154,10 @@ package final class Importer {
     } else {
       tell(force: true)
       // A state names versions that other processes may not have synced (H1).
-      if state.isRecorded {
+      if recordsState {
         try engine.writer.synchronizeOpenPacks(exceptFailed: failedPacks, isOfOthers: true)
       }
     }
-    // Last: everything that a state names must be on the medium before the state.
-    report.state = try state.finish(failureCount: report.skipped.count { $0.isFailure }, options)
-    report.duration = .seconds(Date().timeIntervalSince(start))
-    return report
   }
 
   /// Stores the files that `nextSource` returns.
@@ -188,14 +205,14 @@ package final class Importer {
               outcomes.append((source, outcome))
             }
           }
-          let items = outcomes.compactMap { if case .prepared(let item, _) = $0.1 { item } else { nil } }
+          let items = outcomes.compactMap { if case .prepared(let item, _, _) = $0.1 { item } else { nil } }
           return .batch(outcomes, !joins ? [] : try engine.memoryPut.joined(items, by: options.codec))
         }
       },
       consume: { (result: Result) throws(BlobStorageError) in
         switch result {
         case .large(let source): try self.commitLarge(source, context)
-        case .batch(let outcomes, let joined): try self.commit(outcomes, joined)
+        case .batch(let outcomes, let joined): try self.commit(outcomes, joined, context)
         }
         self.tell()
       })
@@ -213,10 +230,11 @@ package final class Importer {
   // MARK: Small files
 
   private func commit(
-    _ outcomes: [(ImportSource, ImportOutcome)], _ joined: [JoinedChunks] = []
+    _ outcomes: [(ImportSource, ImportOutcome)], _ joined: [JoinedChunks], _ context: ImportContext
   ) throws(BlobStorageError) {
     var items: [MemoryPut.Item] = []
     var sources: [ImportSource] = []
+    var changes: [(ImportSource, SourceChange)] = []
     var long: [[UInt8]: MemoryPut.Item] = [:]
     for (source, outcome) in outcomes {
       switch outcome {
@@ -227,19 +245,24 @@ package final class Importer {
         countUnchanged(source, version)
         see(source)
       case .same(let version):
-        count(([PutResult(version: version, newByteCount: 0, storedByteCount: 0)], nil), of: [source])
-        if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
+        countSame(source, version)
         limiter?.pace(version.byteCount)
         see(source)
-      case .prepared(let item, let attributes):
+      case .long where isCached(source.key):
+        try refuse(source, "it is too long for the cache's limit")
+        see(source)
+      case .long: try commitLarge(source, context)
+      case .prepared(let item, let attributes, let change):
         items.append(item)
         sources.append(source)
+        if let change { changes.append((source, change)) }
         if let attributes { long[attributes.key] = attributes }
         limiter?.pace(Int64(item.plan.byteCount))
         see(source)
       }
     }
     guard !items.isEmpty else { return }
+    for (source, change) in changes { report.uncertain.append(UncertainFile(source, change)) }
     if options.isDryRun {
       for (item, source) in zip(items, sources) { try plan(item, source) }
       return
@@ -314,38 +337,45 @@ package final class Importer {
       tell(extra: done)
     }
     do throws(BlobStorageError) {
-      do throws(BlobStorageError) { return try putLarge(source, context, readOn) } catch {
+      do throws(BlobStorageError) {
+        return try putLarge(source, context, isLastAttempt: false, readOn)
+      } catch {
         guard error.code == .sourceFailed else { throw error }
       }
-      // It changed while it was read.
-      try putLarge(source, context, readOn)
+      // It was rewritten while it was read.
+      try putLarge(source, context, isLastAttempt: true, readOn)
     } catch {
       report.skipped.append(try context.skipped(source, error))
     }
   }
 
   private func putLarge(
-    _ source: ImportSource, _ context: ImportContext, _ progress: @escaping (Int64) -> Void
+    _ source: ImportSource, _ context: ImportContext, isLastAttempt: Bool,
+    _ progress: @escaping (Int64) -> Void
   ) throws(BlobStorageError) {
     let start = context.beginReading(source.status)
-    let file = try source.open()
+    let file = try source.open(writesBack: context.showsChanges(source))
     let key = try source.keyToPut(engine, options)
-    if options.isDryRun {
-      try plan(file, key, progress: progress)
-      return
+    if options.isDryRun { return try plan(source, file, key, isLastAttempt: isLastAttempt, progress) }
+    var (mark, long) = try context.newMark(
+      of: source, file, readFrom: start, context.extendedAttributes(of: file))
+    let digest = { () throws(BlobStorageError) in
+      try file.digest(self.engine.header.digestAlgorithm)
     }
-    let (mark, long) = try context.newMark(
-      of: source, file.status, readFrom: start, context.extendedAttributes(of: file))
-    if options.comparesContent {
-      let digest = try file.digest(engine.header.digestAlgorithm)
-      if let same = try source.sameVersion(digest, mark, engine, options, context.presence) {
-        return countUnchanged(source, same)
-      }
+    if let same = try source.sameVersion(digest, mark, engine, options, context.presence) {
+      return options.readsUnchanged ? countSame(source, same) : countUnchanged(source, same)
     }
     try commitLong(long)
     var put = try engine.streamPut(context.putOptions(mark))
     put.progress = progress
-    let (result, watermark) = try put.run(key, file)
+    var change: SourceChange?
+    let (result, watermark) = try put.run(key, file) { (found, options) throws(BlobStorageError) in
+      if found == .rewritten, !isLastAttempt { throw file.changedError }
+      change = found
+      mark.isUncertain = true
+      options.metadata = mark.metadata
+    }
+    if let change { report.uncertain.append(UncertainFile(source, change)) }
     count(([result], watermark), of: [source])
     try cache?.holdLimit()
   }
@@ -358,7 +388,8 @@ package final class Importer {
       return try refuse(source, "it is too long for the cache's limit")
     }
     var trail = FolderTrail()
-    try commit([(source, try context.read(source, through: &trail, byteCountMax: Int64(byteCountMax)))])
+    let outcome = try context.read(source, through: &trail, byteCountMax: Int64(byteCountMax))
+    try commit([(source, outcome)], [], context)
   }
 
   // MARK: Counting
@@ -380,6 +411,12 @@ package final class Importer {
     report.newByteCount += result.newByteCount
     if !isLink { report.duplicateByteCount += result.version.byteCount - result.newByteCount }
     report.storedByteCount += result.storedByteCount
+  }
+
+  /// Counts a file that was read because all are, and equals its version.
+  private func countSame(_ source: ImportSource, _ version: BlobVersion) {
+    count(([PutResult(version: version, newByteCount: 0, storedByteCount: 0)], nil), of: [source])
+    if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
   }
 
   private func countUnchanged(_ source: ImportSource, _ version: BlobVersion) {

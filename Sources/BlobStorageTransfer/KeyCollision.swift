@@ -9,46 +9,61 @@ struct KeyCollision {
   var key: String
   var paths: [String]
 
+  /// A folder, and what to leave out below the named folder that it is in.
+  private struct Folder {
+    var path: FilePath
+    var excluded: IgnoreRules
+  }
+
   private struct Found {
     var path: FilePath
     var status: FileStatus
+    /// Nil for a file that was named.
+    var excluded: IgnoreRules?
   }
 
   /// A collision of an import; nil if there is none.
   static func find(_ paths: [FilePath], _ options: ImportOptions) throws(BlobStorageError) -> KeyCollision? {
     if options.keepsPaths { return findListed(paths, options) }
-    let excluded = options.excluded.map { ShellPattern($0) }
     var begun: Set<FileIdentity> = []
-    var folders: [FilePath] = []
+    var folders: [Folder] = []
     var names: [(name: String, path: FilePath)] = []
     for path in paths {
       guard let status = statusOfNamed(path) else { continue }
       if status.kind == .directory {
-        if begun.insert(status.identity).inserted { folders.append(path.appending(".")) }
+        guard begun.insert(status.identity).inserted else { continue }
+        folders.append(
+          Folder(path: path.appending("."), excluded: IgnoreRules(options.excluded, below: path)))
       } else if status.kind == .regular || options.keepsAttributes && status.kind == .symbolicLink {
         // Hard links of one file may get keys of their own.
         names.append((EscapedName.key(ofLastIn: path).text, path))
       }
     }
     guard folders.count + names.count > 1 else { return nil }
-    return try find(folders, names, below: "", excluded, keepsLinks: options.keepsAttributes).map { found in
+    return try find(folders, names, below: "", keepsLinks: options.keepsAttributes).map { found in
       KeyCollision(key: options.prefix + found.key, paths: found.paths)
     }
   }
 
-  /// The collision of a list of files: an absolute and a relative path may give the same key.
+  /// The collision of a list of files: an absolute and a relative path may give the same key, or one may be in a folder
+  /// of the other's key.
   private static func findListed(_ paths: [FilePath], _ options: ImportOptions) -> KeyCollision? {
     var absolute: [[UInt8]: FilePath] = [:]
     for path in paths where path.isAbsolute {
-      if let name = options.listedName(of: path)?.text { absolute[Array(name.utf8)] = path }
+      for (name, path) in options.listedNames(of: path) { absolute[Array(name.utf8)] = path }
     }
     if absolute.isEmpty { return nil }
+    let named = Set(paths.map { $0.lexicallyNormalized() })
     for path in paths where path.isRelative {
-      guard let name = options.listedName(of: path)?.text, let other = absolute[Array(name.utf8)],
-        let status = status(of: path), let otherStatus = self.status(of: other),
-        status.identity != otherStatus.identity
-      else { continue }
-      return KeyCollision(key: options.prefix + name, paths: [other.string, path.string])
+      for (name, path) in options.listedNames(of: path) {
+        guard let other = absolute[Array(name.utf8)], let status = status(of: path),
+          let otherStatus = self.status(of: other), status.identity != otherStatus.identity,
+          named.isSuperset(of: [path, other])
+            || named.contains(path) && status.kind == .directory
+            || named.contains(other) && otherStatus.kind == .directory
+        else { continue }
+        return KeyCollision(key: options.prefix + name, paths: [other.string, path.string])
+      }
     }
     return nil
   }
@@ -57,14 +72,14 @@ struct KeyCollision {
   ///   - named: files that were named, with their names in keys.
   ///   - relativePath: the part of the key that all have in common.
   private static func find(
-    _ folders: [FilePath], _ named: [(name: String, path: FilePath)], below relativePath: String,
-    _ excluded: [ShellPattern], keepsLinks: Bool
+    _ folders: [Folder], _ named: [(name: String, path: FilePath)], below relativePath: String,
+    keepsLinks: Bool
   ) throws(BlobStorageError) -> KeyCollision? {
     try CancellationFlag.check()
-    var names = named.map { (name: $0.name, path: $0.path, isNamed: true) }
+    var names = named.map { (name: $0.name, path: $0.path, excluded: IgnoreRules?.none) }
     for folder in folders {
-      for name in list(folder) {
-        names.append((EscapedName.key(of: name).text, folder.appending(bytes: name), false))
+      for name in list(folder.path) {
+        names.append((EscapedName.key(of: name).text, folder.path.appending(bytes: name), folder.excluded))
       }
     }
     // By bytes, as keys are compared.
@@ -82,10 +97,8 @@ struct KeyCollision {
       let found = same.compactMap { item -> Found? in
         guard let status = status(of: item.path), known.insert(status.identity).inserted else { return nil }
         let isFolder = status.kind == .directory
-        if !item.isNamed, excluded.contains(where: { $0.matches(path: path, isFolder: isFolder) }) {
-          return nil
-        }
-        return Found(path: item.path, status: status)
+        if let excluded = item.excluded, excluded.excludes(path, isFolder: isFolder) { return nil }
+        return Found(path: item.path, status: status, excluded: item.excluded)
       }
       let files = found.filter {
         $0.status.kind == .regular || keepsLinks && $0.status.kind == .symbolicLink
@@ -93,10 +106,11 @@ struct KeyCollision {
       if files.count > 1 {
         return KeyCollision(key: path, paths: files.prefix(2).map { $0.path.lexicallyNormalized().string })
       }
-      let below = found.filter { $0.status.kind == .directory }.map(\.path)
-      if below.count > 1,
-        let collision = try find(below, [], below: path + "/", excluded, keepsLinks: keepsLinks)
-      {
+      let below = found.compactMap { found in
+        found.status.kind == .directory
+          ? found.excluded.map { Folder(path: found.path, excluded: $0) } : nil
+      }
+      if below.count > 1, let collision = try find(below, [], below: path + "/", keepsLinks: keepsLinks) {
         return collision
       }
     }
@@ -124,6 +138,17 @@ struct KeyCollision {
 }
 
 extension ImportOptions {
+  /// The path of a list and those of the folders above it, with their names in keys.
+  func listedNames(of path: FilePath) -> [(name: String, path: FilePath)] {
+    var names: [(name: String, path: FilePath)] = []
+    var path = path.lexicallyNormalized()
+    while let name = listedName(of: path)?.text {
+      names.append((name, path))
+      path.removeLastComponent()
+    }
+    return names
+  }
+
   /// The key of a file of a list, without the prefix; nil for a path that leads up.
   func listedName(of path: FilePath) -> (text: String, isEscaped: Bool)? {
     var path = path.lexicallyNormalized()

@@ -8,10 +8,14 @@ import Foundation
 /// is a file is stored under the prefix and its name. If two files would get the same key, the import throws
 /// `keysCollide` before it stores anything.
 ///
-/// A file is not read again if it has the size, modification time, change time and inode of its last import. If its key
-/// is known to be unreadable, the file is read again. A symbolic link is stored as its target. Devices, sockets,
-/// unreadable files, files that keep changing while they are read, and the store's own folder are skipped and reported,
-/// never half stored.
+/// A file is not read again if it has the size, modification time, change time and inode of its last import. It is read
+/// and compared if its change time cannot show a change: on tmpfs and network file systems, for example, or if it
+/// changed in the moment when it was read. If its key is known to be unreadable, the file is read again. A symbolic
+/// link is stored as its target. Devices, sockets, unreadable files and the store's own folder are skipped and
+/// reported.
+///
+/// A file that changes while it is read is read again. If it changes again, it is stored as it was read, and reported
+/// as uncertain. A file that only grows is stored with the bytes that it had at first, and reported, too.
 ///
 /// Each version keeps the file's mode, owner, extended attributes and hard links, and the import's state keeps those of
 /// folders. A value of a cache keeps its extended attributes only if all have at most about 1,000 bytes. See
@@ -23,8 +27,10 @@ public struct ImportOptions: Sendable, Hashable {
   public var codec: CodecKind?
   /// Reads and compares everything but changes nothing.
   public var isDryRun: Bool
-  /// Files and folders to leave out: shell patterns (`*`, `?`, `[…]`) matched against the name, or against the
-  /// relative path when the pattern holds a '/'. One that ends in '/' matches folders only.
+  /// Files and folders to leave out: patterns by the rules of gitignore, relative to each path. The last pattern that
+  /// matches decides, and `!` in front of it brings back. A pattern without a '/', apart from one at its end, matches
+  /// names in all folders, and others match from the path on. `*` does not match a '/', and `**` does. One that ends in
+  /// '/' matches folders only. A pattern may begin with the path itself.
   public var excluded: [String]
   /// Reads files again that seem unchanged.
   public var readsUnchanged: Bool
@@ -50,9 +56,18 @@ public struct ImportOptions: Sendable, Hashable {
   package var keepsCurrent = false
   /// A state that stands for this import's, if that would have the same entries.
   package var knownState: TreeState.ID?
-  /// The paths are a list of files: each gets the prefix and its whole path as its key, without `./` and a '/' in
-  /// front. Folders of the list are skipped, like anything else that is not a regular file.
+  /// The paths are a list of files and folders: each file gets the prefix and its whole path as its key, without `./` and
+  /// a '/' in front. Patterns then match from the beginning of that path.
   public var keepsPaths: Bool
+  /// Whether an import may find no file although the last state of the same prefix and paths has some. Otherwise it
+  /// throws `sourceEmpty`, because a disk that is not mounted looks like that.
+  public var allowsEmpty: Bool
+  /// Drops the keys of files that are gone: those with the prefix that imports have stored and that this import did not
+  /// find, unless the last state of other paths has them. States keep their versions.
+  ///
+  /// Keys stay that the import cannot judge: those below unreadable folders, those that it leaves out, and those that
+  /// are held or belong to a cache.
+  public var dropsMissing: Bool
   /// The average number of bytes of files to read per second; nil for no limit.
   public var maximumByteRate: Int64?
 
@@ -61,8 +76,11 @@ public struct ImportOptions: Sendable, Hashable {
     codec: CodecKind? = nil, isDryRun: Bool = false, excluded: [String] = [], readsUnchanged: Bool = false,
     keepsAttributes: Bool = true, keepsOwners: Bool? = nil, staysOnFileSystem: Bool = false,
     excludesCaches: Bool = false, recordsState: Bool = true, stateName: String? = nil,
-    keepsPaths: Bool = false, maximumByteRate: Int64? = nil
+    keepsPaths: Bool = false, allowsEmpty: Bool = false, dropsMissing: Bool = false,
+    maximumByteRate: Int64? = nil
   ) {
+    self.allowsEmpty = allowsEmpty
+    self.dropsMissing = dropsMissing
     self.recordsState = recordsState
     self.stateName = stateName
     self.keepsAttributes = keepsAttributes
@@ -100,6 +118,25 @@ public struct SkippedFile: Sendable, Hashable, Codable {
   }
 }
 
+/// A file that changed while an import read it, and is stored as it was read. See ``BlobVersion/isUncertain``.
+public struct UncertainFile: Sendable, Hashable, Codable {
+  public var path: String
+  public var change: SourceChange
+
+  public init(path: String, change: SourceChange) {
+    self.path = path
+    self.change = change
+  }
+
+  /// One sentence for a person.
+  public var reason: String {
+    switch change {
+    case .grown: "it grew while it was read; stored are the bytes that it had at first"
+    case .rewritten: "it changed while it was read; old and new bytes may be mixed in what is stored"
+    }
+  }
+}
+
 /// A file that an import has stored or an export has written, or would in a dry run.
 public struct TransferredFile: Sendable, Hashable {
   public var key: String
@@ -120,6 +157,8 @@ public typealias TransferHandler = @Sendable (TransferredFile) -> Void
 extension BlobStorageError.Code {
   /// A file that the import does not keep, such as a device, a socket, or the store's own folder.
   public static let notRegular = Self(rawValue: "notRegular")
+  /// An import found no files where the import before had found some.
+  public static let sourceEmpty = Self(rawValue: "sourceEmpty")
 }
 
 /// The result of an import or dry run.
@@ -144,6 +183,12 @@ public struct ImportReport: Sendable, Hashable, Codable {
   /// Bytes added to packs.
   public var storedByteCount: Int64 = 0
   public var skipped: [SkippedFile] = []
+  /// Files that are stored, and changed while they were read.
+  public var uncertain: [UncertainFile] = []
+  /// Patterns that leave nothing out, whatever the files.
+  public var uselessPatterns: [UselessPattern] = []
+  /// Keys that were dropped because their files are gone.
+  public var droppedKeyCount = 0
   /// The state that was recorded.
   public var state: TreeState?
   public var duration = Duration.zero
@@ -151,7 +196,9 @@ public struct ImportReport: Sendable, Hashable, Codable {
   public init() {}
 
   private enum CodingKeys: String, CodingKey {
-    case byteCount, newByteCount, duplicateByteCount, storedByteCount, skipped, state
+    case byteCount, newByteCount, duplicateByteCount, storedByteCount, skipped, uncertain, uselessPatterns,
+      state
+    case droppedKeyCount = "droppedKeys"
     case fileCount = "files"
     case linkCount = "links"
     case folderCount = "folders"

@@ -29,6 +29,7 @@
 #define st_ctim st_ctimespec
 #elif defined(__linux__)
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #endif
 
 static ssize_t result(ssize_t value) { return value < 0 ? -(ssize_t)errno : value; }
@@ -154,6 +155,9 @@ ssize_t bs_duplicate(int fd) { return result(fcntl(fd, F_DUPFD_CLOEXEC, FIRST_OW
 ssize_t bs_read(int fd, void *bytes, size_t count) {
   ssize_t outcome = result(read(fd, bytes, count));
   if (outcome != -EAGAIN) return outcome;
+  struct stat status;
+  // A file of /proc that waits for news would wait for ever.
+  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) return outcome;
   struct pollfd readable = {.fd = fd, .events = POLLIN};
   outcome = result(poll(&readable, 1, -1));
   return outcome < 0 ? outcome : -EINTR;
@@ -247,6 +251,20 @@ ssize_t bs_reserve(int fd, int64_t byte_count) {
   return errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == ENOTSUP ? 0 : -(ssize_t)errno;
 }
 
+ssize_t bs_write_back(int fd) {
+#if defined(__linux__)
+  // Not fsync: that would also wait for the journal and flush the disk's cache, for each file.
+  unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  return result(sync_file_range(fd, 0, 0, flags));
+#else
+  return result(fsync(fd));
+#endif
+}
+
+ssize_t bs_next_data(int fd, int64_t offset) { return result(lseek(fd, offset, SEEK_DATA)); }
+
+ssize_t bs_next_hole(int fd, int64_t offset) { return result(lseek(fd, offset, SEEK_HOLE)); }
+
 void bs_advise_sequential(int fd) {
 #if defined(__APPLE__)
   (void)fcntl(fd, F_RDAHEAD, 1);
@@ -291,6 +309,35 @@ ssize_t bs_available_at(const char *path, int64_t *byte_count) {
   int overflows = __builtin_mul_overflow((uint64_t)raw.f_bavail, block_byte_count, &product);
   *byte_count = overflows || product > INT64_MAX ? INT64_MAX : (int64_t)product;
   return 0;
+}
+
+ssize_t bs_keeps_change_times_at(int directory, const char *path) {
+#if defined(__APPLE__)
+  int fd = openat(directory, path, O_RDONLY | O_NONBLOCK | O_SYMLINK | O_CLOEXEC);
+#else
+  // Opens anything, a link itself included, and needs no permission to read it.
+  int fd = openat(directory, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+#endif
+  if (fd < 0) return -(ssize_t)errno;
+  struct statfs raw;
+  ssize_t outcome = result(fstatfs(fd, &raw));
+  close(fd);
+  if (outcome < 0) return outcome;
+#if defined(__APPLE__)
+  return strcmp(raw.f_fstypename, "apfs") == 0;
+#else
+  switch ((unsigned long)raw.f_type) {
+    case 0xef53:      // ext2, ext3, ext4
+    case 0x58465342:  // XFS
+    case 0x9123683e:  // Btrfs
+    case 0xf2f52010:  // F2FS
+    case 0x2fc12fc1:  // ZFS
+      return 1;
+    // Not tmpfs: after a page was read through a mapping, stores to it change no time.
+    // Not overlays and network file systems: what is below them, or on the server, may be any.
+    default: return 0;
+  }
+#endif
 }
 
 ssize_t bs_status_of(int fd, bs_status *status) {

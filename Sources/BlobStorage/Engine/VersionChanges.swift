@@ -139,6 +139,44 @@ package struct VersionChanges {
     return done != nil
   }
 
+  /// Drops keys whose current versions are these, and moves their versions to the internal keys of what is kept for
+  /// states, unless told otherwise. Passes over keys that have changed, are held, or have a version that may be lost.
+  ///
+  /// - Returns: the number of keys that were dropped.
+  package func retire(
+    _ keys: [(key: [UInt8], current: Stamp)], keepsVersions: Bool, _ durability: Durability
+  ) throws(BlobStorageError) -> Int {
+    guard !keys.isEmpty else { return 0 }
+    try engine.checkOpen()
+    let names = keys.map(\.key)
+    let (count, watermark) = try engine.folder.withReserve { () throws(BlobStorageError) in
+      try KeptVersions(engine.writer).keepingReplaced(of: keepsVersions ? names : []) {
+        (check) throws(BlobStorageError) in
+        try engine.writer.commit(on: names) { (commit) throws(BlobStorageError) in
+          try check(commit)
+          commit.isPromised = durability == .durable
+          var count = 0
+          for (key, current) in keys {
+            guard let name = try commit.transaction.nameRow(key), name.current?.stamp == current,
+              try commit.hold(on: key) == nil
+            else { continue }
+            let stamps = try commit.transaction.versions(of: name).map(\.stamp)
+            var isKept = true
+            for stamp in stamps where keepsVersions && isKept {
+              isKept = try commit.keepReplaced(stamp, of: key)
+            }
+            if !isKept { continue }
+            try commit.drop(stamps, of: key)
+            count += 1
+          }
+          return count
+        }
+      }
+    }
+    try engine.makeDropDurable(durability, watermark, hasDropped: count > 0)
+    return count
+  }
+
   /// Commits what `body` appends, and makes it durable if that is asked for.
   private func commitVersions<T>(
     on keys: [[UInt8]], _ durability: Durability,

@@ -1,8 +1,19 @@
 import CBlobKernels
+import Synchronization
 import SystemPackage
 
 /// Reads a user's file, or a pipe, from front to back.
+///
+/// Reads a file as far as it reached when it was opened, and does not read its holes. A file of length 0 is read to its
+/// end: those of `/proc` have bytes nevertheless.
 package final class InputFile: Sendable {
+  /// Where `read(into:)` goes on in a file, and the data or hole there.
+  private struct Position {
+    var offset: Int64 = 0
+    var dataEnd: Int64 = 0
+    var holeEnd: Int64 = 0
+  }
+
   /// The folder that `relativePath` is relative to, or the file's own path.
   private let root: FilePath
   private let relativePath: [UInt8]
@@ -11,6 +22,10 @@ package final class InputFile: Sendable {
   private let descriptor: Int32
   /// Closes the descriptor; nil if the caller closes it.
   private let owner: OwnedDescriptor?
+  private let position = Mutex(Position())
+  /// Whether pages that were changed in memory were written back before `status` was read, so that later stores through
+  /// mappings show in the file's times.
+  package let isWrittenBack: Bool
 
   /// Opens a regular file; refuses a symbolic link, folder, pipe or device with code `invalidArgument`.
   package convenience init(_ path: FilePath) throws(BlobStorageError) {
@@ -19,8 +34,10 @@ package final class InputFile: Sendable {
   }
 
   /// Opens the file `name` in a folder. Messages show it as `relativePath` below `root`.
+  ///
+  /// - Parameter writesBack: whether to write back what mappings have changed: see `isWrittenBack`.
   package init(
-    _ directory: Int32, _ name: [CChar], _ root: FilePath, _ relativePath: [UInt8]
+    _ directory: Int32, _ name: [CChar], _ root: FilePath, _ relativePath: [UInt8], writesBack: Bool = false
   ) throws(BlobStorageError) {
     (self.root, self.relativePath) = (root, relativePath)
     var path: FilePath { root.appending(bytes: relativePath) }
@@ -33,6 +50,7 @@ package final class InputFile: Sendable {
     }
     let owner = OwnedDescriptor(owning: Int32(opened))
     (self.owner, descriptor) = (owner, owner.number)
+    isWrittenBack = writesBack && uninterrupted { bs_write_back(owner.number) } >= 0
     status = try Self.status(of: owner.number, path)
     guard status.kind == .regular else { throw Self.notRegular(path) }
     // For shorter files the system's default read-ahead suffices.
@@ -44,6 +62,7 @@ package final class InputFile: Sendable {
     (root, relativePath) = (name, [])
     self.descriptor = descriptor
     owner = nil
+    isWrittenBack = false
     status = try Self.status(of: descriptor, name)
   }
 
@@ -51,7 +70,52 @@ package final class InputFile: Sendable {
 
   /// Fills the buffer up to the end of the input; returns the number of bytes read.
   package func read(into buffer: UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int {
-    try readAll(into: buffer, path) { (rest, _) in bs_read(descriptor, rest.baseAddress, rest.count) }
+    guard owner != nil, status.byteCount > 0 else {
+      return try readAll(into: buffer, path) { (rest, _) in bs_read(descriptor, rest.baseAddress, rest.count)
+      }
+    }
+    return try position.withLock { (position) throws(BlobStorageError) -> Int in
+      var done = 0
+      while done < buffer.count, position.offset < status.byteCount {
+        if position.offset >= max(position.dataEnd, position.holeEnd) { findExtent(&position) }
+        let isHole = position.offset < position.holeEnd
+        let end = min(isHole ? position.holeEnd : position.dataEnd, status.byteCount)
+        let wanted = Int(clamping: min(Int64(buffer.count - done), end - position.offset))
+        let target = UnsafeMutableRawBufferPointer(rebasing: buffer[done..<done + wanted])
+        if isHole {
+          target.initializeMemory(as: UInt8.self, repeating: 0)
+        } else {
+          let count = try read(into: target, at: position.offset)
+          if count < wanted {
+            // It ends earlier than it says.
+            position.offset += Int64(count)
+            return done + count
+          }
+        }
+        position.offset += Int64(wanted)
+        done += wanted
+      }
+      return done
+    }
+  }
+
+  /// Lets `read(into:)` begin again, unless the file has length 0.
+  package func rewind() { position.withLock { $0 = Position() } }
+
+  /// Finds the data or hole at the offset. Where the file system knows of no holes, all is data.
+  private func findExtent(_ position: inout Position) {
+    let offset = position.offset
+    (position.dataEnd, position.holeEnd) = (.max, offset)
+    guard status.allocatedByteCount < status.byteCount else { return }
+    let data = uninterrupted { bs_next_data(descriptor, offset) }
+    if data > offset {
+      position.holeEnd = Int64(data)
+    } else if data == -Int(Errno.noSuchAddressOrDevice.rawValue) {
+      position.holeEnd = status.byteCount
+    } else if data == offset {
+      let hole = uninterrupted { bs_next_hole(descriptor, offset) }
+      if hole > offset { position.dataEnd = Int64(hole) }
+    }
   }
 
   /// Reads a regular file from `offset`. Does not move the offset of `read(into:)`.
@@ -63,16 +127,26 @@ package final class InputFile: Sendable {
     }
   }
 
-  /// Throws code `sourceFailed` if the file has changed since it was opened. Call it after reading.
+  /// How the file has changed since it was opened; nil if it has not. Call it after reading.
   ///
-  /// It compares the length and the file's times. Two changes within one tick of the file system's clock can go
-  /// unnoticed. Pipes pass.
-  package func checkUnchanged() throws(BlobStorageError) {
-    guard status.kind == .regular else { return }
+  /// Compares the length and the file's times. Two changes within one tick of the file system's clock can go unnoticed.
+  /// A file that was only removed has not changed. Pipes have no times.
+  package func change() throws(BlobStorageError) -> SourceChange? {
+    guard status.kind == .regular else { return nil }
     let now = try Self.status(of: descriptor, path)
-    if now.byteCount != status.byteCount || now.modified != status.modified || now.changed != status.changed {
-      throw BlobStorageError(.sourceFailed, "\(path.string) changed while it was read", path: path.string)
+    if now.byteCount == status.byteCount, now.modified == status.modified,
+      now.changed == status.changed || now.linkCount == 0
+    {
+      return nil
     }
+    return now.byteCount > status.byteCount ? .grown : .rewritten
+  }
+
+  /// Throws code `sourceFailed` if the file has changed since it was opened: see ``change()``.
+  package func checkUnchanged() throws(BlobStorageError) { if try change() != nil { throw changedError } }
+
+  package var changedError: BlobStorageError {
+    BlobStorageError(.sourceFailed, "\(path.string) changed while it was read", path: path.string)
   }
 
   /// Calls `body` with the descriptor, for system calls that this class does not offer.

@@ -125,20 +125,26 @@ public struct PutResult: Sendable, Hashable, Codable {
   /// Bytes added to packs, for chunks, manifest and ref. The ref shares a record with those of the same commit, so its
   /// part is an estimate.
   public let storedByteCount: Int64
+  /// How the file changed while it was read; nil if it did not. See ``PutOptions/storesChangingFiles``.
+  public internal(set) var sourceChange: SourceChange?
 
-  public init(version: BlobVersion, newByteCount: Int64, storedByteCount: Int64) {
+  public init(
+    version: BlobVersion, newByteCount: Int64, storedByteCount: Int64, sourceChange: SourceChange? = nil
+  ) {
     self.version = version
     self.newByteCount = newByteCount
     self.storedByteCount = storedByteCount
+    self.sourceChange = sourceChange
   }
 
-  private enum CodingKeys: String, CodingKey { case newByteCount, storedByteCount }
+  private enum CodingKeys: String, CodingKey { case newByteCount, storedByteCount, sourceChange }
 
   public init(from decoder: any Decoder) throws {
     version = try BlobVersion(from: decoder)
     let container = try decoder.container(keyedBy: CodingKeys.self)
     newByteCount = try container.decode(Int64.self, forKey: .newByteCount)
     storedByteCount = try container.decode(Int64.self, forKey: .storedByteCount)
+    sourceChange = try container.decodeIfPresent(SourceChange.self, forKey: .sourceChange)
   }
 
   /// The fields of the version, and the counts beside them.
@@ -147,5 +153,6 @@ public struct PutResult: Sendable, Hashable, Codable {
     var container = encoder.container(keyedBy: CodingKeys.self)
     try container.encode(newByteCount, forKey: .newByteCount)
     try container.encode(storedByteCount, forKey: .storedByteCount)
+    try container.encodeIfPresent(sourceChange, forKey: .sourceChange)
   }
 }

@@ -82,6 +82,9 @@ public struct PutOptions: Sendable, Hashable {
   /// The kind of value, such as `image/jpeg`, in at most 127 ASCII characters: kept with the version. Nothing in the
   /// store depends on it.
   public var mediaType: String?
+  /// Whether a file that changes while it is read is stored as it was read, which the result says. Otherwise the put
+  /// throws `sourceFailed`.
+  public var storesChangingFiles: Bool
   /// Set for a put without a key.
   package var heldPut: HeldPut?
   /// Whether a replaced version goes to an internal key, for the states that have it.
@@ -91,8 +94,9 @@ public struct PutOptions: Sendable, Hashable {
   public init(
     durability: Durability = .durable, replacement: Replacement = .replaceCurrent,
     condition: ChangeCondition = .always, codec: CodecKind? = nil, metadata: [UInt8] = [],
-    mediaType: String? = nil
+    mediaType: String? = nil, storesChangingFiles: Bool = false
   ) {
+    self.storesChangingFiles = storesChangingFiles
     self.durability = durability
     self.replacement = replacement
     self.condition = condition

@@ -232,7 +232,7 @@ extension Commit {
   ///
   /// - Returns: false if the key is too long, or if a power cut or a collector may destroy the version. The caller then
   ///   archives it.
-  private mutating func keepReplaced(_ stamp: Stamp, of key: [UInt8]) throws(BlobStorageError) -> Bool {
+  mutating func keepReplaced(_ stamp: Stamp, of key: [UInt8]) throws(BlobStorageError) -> Bool {
     guard let name = try transaction.nameRow(key), let row = try transaction.versionRow(of: name, stamp),
       !row.digest.isUnknown
     else { return true }

@@ -60,7 +60,11 @@ package struct StreamPut {
         return count
       }
     case .file(let path):
-      return try run(key, try InputFile(FilePath(path)))
+      guard options.storesChangingFiles else { return try run(key, try InputFile(FilePath(path))) }
+      var change: SourceChange?
+      var (result, watermark) = try run(key, try InputFile(FilePath(path))) { found, _ in change = found }
+      result.sourceChange = change
+      return (result, watermark)
     case .descriptor(let number):
       let file = try InputFile(borrowing: number, name: FilePath("descriptor \(number)"))
       return try run(key) { (target) throws(BlobStorageError) in try file.read(into: target) }
@@ -94,9 +98,19 @@ package struct StreamPut {
   }
 
   /// Puts a file.
+  ///
+  /// - Parameter whenChanged: is told how the file changed while it was read, before the commit, and may change the
+  ///   options of the put. What was read is stored, unless it throws.
+  /// - Throws: `sourceFailed` if the file changed and `whenChanged` is nil.
   package func run(
-    _ key: [UInt8], _ file: InputFile
+    _ key: [UInt8], _ file: InputFile,
+    whenChanged: ((SourceChange, inout PutOptions) throws(BlobStorageError) -> Void)? = nil
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
+    func check(_ options: inout PutOptions) throws(BlobStorageError) {
+      guard let change = try file.change() else { return }
+      guard let whenChanged else { throw file.changedError }
+      try whenChanged(change, &options)
+    }
     var put: UInt64?
     defer { if let put { leases.endPut(put) } }
     // The comparison looks chunks up long before the commit relies on them.
@@ -110,25 +124,26 @@ package struct StreamPut {
           progress($0)
         })
     {
-      try file.checkUnchanged()
+      var options = options
+      try check(&options)
       if let done = try same.commit(options) { return done }
     }
     var rest = self
     // Reading bytes again is no progress.
     rest.progress = { [progress, compared] in progress(max($0, compared)) }
-    return try rest.run(
-      key, beforeCommit: { () throws(BlobStorageError) in try file.checkUnchanged() }
-    ) {
-      (target) throws(BlobStorageError) in try file.read(into: target)
+    return try rest.run(key, beforeCommit: check) { (target) throws(BlobStorageError) in
+      try file.read(into: target)
     }
   }
 
   /// Puts the content that `read` delivers.
   ///
-  /// - Parameter read: fills its buffer, except at the content's end, and returns the number of bytes.
+  /// - Parameters:
+  ///   - beforeCommit: is called once all is read, and may change the options of the commit.
+  ///   - read: fills its buffer, except at the content's end, and returns the number of bytes.
   func run(
     _ key: [UInt8],
-    beforeCommit: () throws(BlobStorageError) -> Void = {},
+    beforeCommit: (inout PutOptions) throws(BlobStorageError) -> Void = { _ in },
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     try CancellationFlag.check()
@@ -149,17 +164,18 @@ package struct StreamPut {
   /// Puts content that has ended already. It needs neither leases nor a pipeline.
   private func runShort(
     _ key: [UInt8], _ bytes: [UInt8],
-    _ beforeCommit: () throws(BlobStorageError) -> Void
+    _ beforeCommit: (inout PutOptions) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     progress(Int64(bytes.count))
+    var options = options
+    try beforeCommit(&options)
     let item = try short.prepare(key, Data(bytes), options)
-    try beforeCommit()
     return try short.commit(item, options.durability)
   }
 
   private func runLong(
     _ key: [UInt8],
-    _ beforeCommit: () throws(BlobStorageError) -> Void,
+    _ beforeCommit: (inout PutOptions) throws(BlobStorageError) -> Void,
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     let put = try leases.beginPut(from: writer.currentSequence)
@@ -217,14 +233,14 @@ package struct StreamPut {
       manifest = ManifestBuilder()
     }
     if let list = manifest.removeLastList() { try store(list, by: intake, &total, &manifest) }
-    try beforeCommit()
-    return try commit(key, digest, byteCount, manifest, total, lossCount)
+    var options = options
+    try beforeCommit(&options)
+    return try commit(key, digest, byteCount, manifest, total, lossCount, options)
   }
 
   private func commit(
     _ key: [UInt8], _ digest: BlobDigest, _ byteCount: Int64, _ manifest: ManifestBuilder,
-    _ total: Intake.Added,
-    _ lossCount: Int
+    _ total: Intake.Added, _ lossCount: Int, _ options: PutOptions
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     try options.heldPut?.hold(digest, byteCount)
     let layout = try manifest.layout(digest)

@@ -139,8 +139,8 @@ extension FuzzTarget {
     let parts = input.prefix(2_000).split(separator: 0, maxSplits: 1, omittingEmptySubsequences: false)
     let pattern = String(decoding: parts.first ?? [], as: UTF8.self)
     let text = String(decoding: parts.dropFirst().first ?? [], as: UTF8.self)
-    let matches = ShellPattern(pattern).matches(text)
-    _ = ShellPattern(pattern).matches(path: text, isFolder: true)
+    let matches = KeyPattern(pattern).matches(text)
+    _ = IgnoreRules([pattern, "!" + pattern]).excludesPath(text, isFolder: true)
     if !pattern.unicodeScalars.contains(where: { "*?[\\/".unicodeScalars.contains($0) }) {
       Fuzzing.require(
         matches == pattern.utf8.elementsEqual(text.utf8), "\(pattern) is a pattern of itself alone")
@@ -150,8 +150,10 @@ extension FuzzTarget {
       quoted.append("\\")
       quoted.append(scalar)
     }
-    let isOfPath = text.unicodeScalars.contains("/")
-    Fuzzing.require(isOfPath || ShellPattern(String(quoted)).matches(text), "quoted \(text)")
+    Fuzzing.require(KeyPattern(String(quoted)).matches(text), "quoted \(text)")
+    let isName = !text.isEmpty && !text.unicodeScalars.contains("/") && text != "." && text != ".."
+    Fuzzing.require(
+      !isName || IgnoreRules([String(quoted)]).excludes(text, isFolder: false), "quoted name \(text)")
   }
 
   /// Stored bytes of any codec, with and without a base. A head of five bytes selects them and the plain length.

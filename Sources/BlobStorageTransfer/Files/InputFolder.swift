@@ -37,13 +37,15 @@ package final class InputFolder: Sendable {
   ///
   /// Takes every step relative to the parent folder, and refuses symbolic links.
   ///
-  /// - Parameter trail: the folders that are open already.
+  /// - Parameters:
+  ///   - trail: the folders that are open already.
+  ///   - writesBack: whether to write back what mappings have changed.
   /// - Throws: `sourceFailed` if something else has replaced a folder on the way.
   package func open(
-    _ bytes: [UInt8], through trail: inout FolderTrail
+    _ bytes: [UInt8], through trail: inout FolderTrail, writesBack: Bool = false
   ) throws(BlobStorageError) -> InputFile {
     let folder = try folder(of: bytes, through: &trail)
-    return try InputFile(folder.number, FolderTrail.name(in: bytes), path, bytes)
+    return try InputFile(folder.number, FolderTrail.name(in: bytes), path, bytes, writesBack: writesBack)
   }
 
   /// The target of a symbolic link below the folder.
@@ -61,6 +63,13 @@ package final class InputFolder: Sendable {
           directory, name, target.baseAddress?.assumingMemoryBound(to: CChar.self), target.count)
       }
     }
+  }
+
+  /// Whether each change of a file's content changes its change time on the file system that an entry is on.
+  static func keepsChangeTimes(
+    _ directory: Int32, _ name: [CChar], _ path: @autoclosure () -> FilePath
+  ) throws(BlobStorageError) -> Bool {
+    try systemCall("stat", path()) { bs_keeps_change_times_at(directory, name) } == 1
   }
 
   /// The status of an entry below the folder, without following links; nil if it does not exist.
@@ -113,19 +122,19 @@ package final class InputFolder: Sendable {
 }
 
 extension InputFile {
-  /// The digest of the whole file. Does not move the position of `read(into:)`.
+  /// The digest of the bytes that the file had when it was opened. Call it before anything is read.
   func digest(_ algorithm: BlobDigest.Algorithm) throws(BlobStorageError) -> BlobDigest {
     var digest = DigestStream(algorithm)
     let buffer = UnsafeMutableRawBufferPointer.allocate(
       byteCount: Int(clamping: min(max(status.byteCount, 1), 1 << 20)), alignment: 16)
     defer { buffer.deallocate() }
-    var offset: Int64 = 0
     while true {
       try CancellationFlag.check()
-      let count = try read(into: buffer, at: offset)
+      let count = try read(into: buffer)
       digest.update(UnsafeRawBufferPointer(rebasing: buffer[..<count]).bytes)
-      offset += Int64(count)
-      if count < buffer.count { return digest.finalize() }
+      if count < buffer.count { break }
     }
+    rewind()
+    return digest.finalize()
   }
 }

@@ -77,9 +77,17 @@ void bs_begin_writeback(int fd, int64_t offset, int64_t byte_count);
 // Reserves blocks for the first byte_count bytes and leaves the length as it is; where the file system cannot, nothing
 // happens. Truncating the file to its length gives back what was not used.
 ssize_t bs_reserve(int fd, int64_t byte_count);
+// Writes back what mappings and writes have left in memory, and waits for it, but for no medium: from then on, the next
+// store through a mapping changes the file's times again. Works on a descriptor that is open for reading.
+ssize_t bs_write_back(int fd);
+// Where data, or a hole, begins at or behind an offset; -ENXIO behind the last data. The end of the file is a hole.
+ssize_t bs_next_data(int fd, int64_t offset);
+ssize_t bs_next_hole(int fd, int64_t offset);
 // Tells the system that the file will be read from front to back. Advice only: failure is not reported.
 void bs_advise_sequential(int fd);
 
+// Whether every change of a file's content on that file system changes its change time, in mappings, too: 1 or 0.
+ssize_t bs_keeps_change_times_at(int directory, const char *path);
 // How many bytes the file system that a path lies on still has room for.
 ssize_t bs_available_at(const char *path, int64_t *byte_count);
 

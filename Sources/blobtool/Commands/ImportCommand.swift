@@ -12,20 +12,35 @@ struct ImportCommand: StoreCommand {
     commandName: "import", abstract: "Stores files and whole folders.",
     discussion: """
       A file below PATH gets the key PREFIX + its path relative to PATH; a PATH that is a file gets PREFIX + its name. \
-      If a PATH is a folder and PREFIX ends in a letter or digit, a / follows: --prefix backup means backup/. \
+      If PREFIX ends in a letter or digit, a / follows: --prefix backup means backup/. \
       Links, empty folders, modes, times, extended attributes and hard links are kept, and owners if you are root. \
-      Devices, sockets and pipes are named and skipped.
+      Devices, sockets and pipes are named and skipped; the exit code is 1 if you have named one yourself.
 
       Each import records a state: which files, links and folders it found. `blobtool states` lists them, and `export --at` \
       brings one back. What an import replaces is kept for the states that have it, until `blobtool keep` drops these.
 
       If two files would get the same key, nothing is imported, and the exit code is 64.
 
-      A file with the size, times and inode of its last import is not read again, unless its key is known to be \
-      unreadable. Start an interrupted import again to continue it. The store's own folder is left out.
+      If size, times and inode of a file match its last import, import skips the file. Pass --force to reread it. On \
+      file systems whose change times cannot be trusted, such as tmpfs, overlays and network file systems, import reads \
+      and compares each file. Start an interrupted import again to continue it. The store's own folder is left out.
 
-      --files-from reads a list of files, such as `find` prints. Each gets the key PREFIX + its path as it is in the \
-      list, without ./ and / in front. Folders of the list are skipped.
+      A file that changes while it is read is stored as it was read, and named as uncertain: a file that only grew with \
+      the bytes that it had at first. The exit code stays 0, and the next import reads the file again.
+
+      --files-from reads a list of files and folders, one a line, such as `find -type f` prints. Each file gets the key \
+      PREFIX + its path as it is in the list, without ./ and / in front. Folders are imported with all that is in them.
+
+      --exclude follows the rules of gitignore: the last pattern that matches decides, and ! in front of it brings back. \
+      `*.o` and `build/` match in every folder, `/build` and `src/*.o` from PATH on. `*` does not match a /, `**` does. \
+      A trailing / stands for folders only. A pattern may begin with PATH. Patterns that cannot match are named.
+
+      If an import finds no files where the last one found some, it fails and changes nothing, because a disk that is \
+      not mounted looks like that. Pass --allow-empty if the folder is meant to be empty.
+
+      --delete drops the keys of files that are gone. It drops keys with the prefix that imports have stored, unless \
+      the last state of another PATH has them. States keep their files. Keys below folders that cannot be read stay, and \
+      so do keys of excluded files.
 
       --dry-run reads, looks up and encodes everything and stores nothing. It says how many files there are, how much \
       of them is new, and how much that would take on disk. It ignores similarity among new files, so the import may \
@@ -37,7 +52,7 @@ struct ImportCommand: StoreCommand {
 
   @Option(
     help: ArgumentHelp(
-      "Import the files that FILE lists, one a line; - is standard input.", valueName: "file"),
+      "Import the files and folders that FILE lists, one a line; - is standard input.", valueName: "file"),
     completion: .file())
   var filesFrom: String?
 
@@ -80,18 +95,24 @@ struct ImportCommand: StoreCommand {
 
   @Option(
     help: ArgumentHelp(
-      "Leave out what a shell pattern matches: the name, or the path if it has a /.", valueName: "glob"))
+      "Leave out what a pattern matches, by the rules of gitignore.", valueName: "pattern"))
   var exclude: [String] = []
 
   @Option(
     help: ArgumentHelp(
-      "Leave out what the patterns in FILE match, one a line; lines with # in front are comments.",
+      "Leave out what the patterns in FILE match, which is like a .gitignore.",
       valueName: "file"),
     completion: .file())
   var excludeFrom: [String] = []
 
   @Flag(help: "Read files again that seem unchanged.")
   var force = false
+
+  @Flag(help: "Drop the keys of files that are gone; states keep them.")
+  var delete = false
+
+  @Flag(help: "Accept that there are no files where the last import found some.")
+  var allowEmpty = false
 
   @Option(help: "Use this codec instead of the store's.")
   var codec: Choice<CodecKind>?
@@ -118,6 +139,9 @@ struct ImportCommand: StoreCommand {
       guard !dryRun, !noState, name == nil else {
         throw ValidationError("--from cannot be combined with --dry-run, --no-state and --name")
       }
+      guard !delete, !allowEmpty else {
+        throw ValidationError("--from cannot be combined with --delete and --allow-empty")
+      }
     }
     guard !isNullTerminated || filesFrom != nil else { throw ValidationError("--null is for --files-from") }
     guard !owners || !noAttributes else {
@@ -130,27 +154,39 @@ struct ImportCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let paths =
-      try filesFrom.map {
-        try TextList($0).items(endedBy: isNullTerminated ? 0 : UInt8(ascii: "\n")).map(RawText.path)
+      try filesFrom.map { (file) in
+        let list = try TextList(file)
+        return (isNullTerminated ? list.terminatedItems() : list.lines()).map(RawText.path)
       } ?? paths.map(\.path)
+    if let filesFrom, paths.isEmpty, !allowEmpty {
+      throw Failure(
+        ExitStatus.failed,
+        "\(filesFrom == "-" ? "The list" : filesFrom.printable) names no files: pass --allow-empty to import nothing."
+      )
+    }
     let patterns = try exclude.map(RawText.bytes) + excludeFrom.flatMap { try TextList($0).patterns() }
     let options = ImportOptions(
-      prefix: wholePrefix(paths), replacement: archive ? .archiveCurrent : .replaceCurrent,
+      prefix: wholePrefix(), replacement: archive ? .archiveCurrent : .replaceCurrent,
       codec: codec?.value,
       isDryRun: dryRun, excluded: patterns.map { EscapedName.key(of: $0).text }, readsUnchanged: force,
       keepsAttributes: !noAttributes,
       keepsOwners: owners ? true : nil, staysOnFileSystem: oneFileSystem, excludesCaches: excludeCaches,
-      recordsState: !noState, stateName: name, keepsPaths: filesFrom != nil,
-      maximumByteRate: bandwidth.maximumByteRate)
+      recordsState: !noState, stateName: name, keepsPaths: filesFrom != nil, allowsEmpty: allowEmpty,
+      dropsMissing: delete, maximumByteRate: bandwidth.maximumByteRate)
     if let repository = from.flatMap({ SnapshotRepository($0) }) {
       return try await importSnapshots(of: repository, options, to: store)
     }
-    let report = try await shared.outputOptions.withProgress(
-      of: "import", in: shared.place(), "the store"
-    ) { (meter, progress) in
-      try await store.importFiles(
-        paths, options: options, progress: progress,
-        onFile: verbose.handler(shared.outputOptions, meter, dryRun ? "would store" : "stored"))
+    let report: ImportReport
+    do {
+      report = try await shared.outputOptions.withProgress(
+        of: "import", in: shared.place(), "the store"
+      ) { (meter, progress) in
+        try await store.importFiles(
+          paths, options: options, progress: progress,
+          onFile: verbose.handler(shared.outputOptions, meter, dryRun ? "would store" : "stored"))
+      }
+    } catch let error as BlobStorageError where error.code == .sourceEmpty {
+      throw Failure(ExitStatus.failed, "\(error.message) Pass --allow-empty.")
     }
     if !dryRun { try await CacheCommand.hold(store) }
     if let name, let state = report.state, !state.isNamed(name) {
@@ -202,18 +238,20 @@ struct ImportCommand: StoreCommand {
   }
 
   /// The prefix, with a `/` behind the name of a folder.
-  private func wholePrefix(_ paths: [FilePath]) -> String {
-    guard let last = prefix.last, last.isLetter || last.isNumber,
-      filesFrom != nil || from != nil || paths.contains(where: \.isFolder)
-    else { return prefix }
+  private func wholePrefix() -> String {
+    guard let last = prefix.last, last.isLetter || last.isNumber else { return prefix }
     shared.mention("the keys begin with “\(prefix.printable)/”")
     return prefix + "/"
   }
 
   private func nameSkipped(_ report: ImportReport) {
+    for useless in report.uselessPatterns {
+      StandardError.say("the pattern “\(useless.pattern.printable)” has no effect: \(useless.reason)")
+    }
     for skipped in report.skipped where skipped.isFailure {
       StandardError.say("skipped \(skipped.path.printable): \(skipped.reason)")
     }
+    for file in report.uncertain { StandardError.say("uncertain \(file.path.printable): \(file.reason)") }
     // Skipped links are not a failure, and a library may have thousands.
     let others = report.skipped.filter { !$0.isFailure }
     let shownCount = verbose.isVerbose ? others.count : min(others.count, Self.shownCountMax)
@@ -236,7 +274,9 @@ struct ImportCommand: StoreCommand {
     facts.add("unchanged", report.unchangedFileCount)
     if report.linkCount > 0 { facts.add("links", report.linkCount) }
     if report.folderCount > 0 { facts.add("folders", report.folderCount) }
+    if delete { facts.add(dryRun ? "would drop keys" : "keys dropped", report.droppedKeyCount) }
     if !report.skipped.isEmpty { facts.add("skipped", report.skipped.count) }
+    if !report.uncertain.isEmpty { facts.add("uncertain", report.uncertain.count) }
     if report.evictedFileCount > 0 {
       facts.add("evicted again", report.evictedFileCount)
       shared.mention(
@@ -249,16 +289,5 @@ struct ImportCommand: StoreCommand {
     facts.add("time", HumanText.duration(report.duration))
     if let state = report.state { facts.add("state", state.text.printable) }
     try facts.print()
-  }
-}
-
-extension FilePath {
-  /// Whether it is a folder that can be read, or a link to one.
-  fileprivate var isFolder: Bool {
-    guard let folder = try? FileDescriptor.open(self, .readOnly, options: [.directory, .closeOnExec]) else {
-      return false
-    }
-    try? folder.close()  // it was only opened
-    return true
   }
 }

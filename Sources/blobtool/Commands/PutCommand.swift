@@ -1,6 +1,7 @@
 import ArgumentParser
 import BlobStorage
 import BlobStorageCache
+import BlobStorageTransfer
 import Foundation
 import SystemPackage
 
@@ -9,8 +10,16 @@ struct PutCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "put", abstract: "Stores a file or standard input as a key's current version.",
     discussion: """
-      Without --archive, put drops the current version. It refuses an empty standard input that is neither a pipe nor \
-      a file, unless you give -: a job without input would replace a value by nothing.
+      Without --archive, put drops the current version. An empty pipe would replace a value by nothing, so put refuses \
+      it without --allow-empty. It also refuses an empty standard input that is neither a pipe nor a file, unless you \
+      give -.
+
+      A pipe does not tell whether the program before it failed. With --command, put runs the program itself, stores its \
+      output if its exit code is 0, and otherwise changes nothing: blobtool put db --command -- pg_dump mydb. The \
+      program's name and arguments come last.
+
+      A FILE that changes while it is read is stored as it was read, and named as uncertain. If it only grew, the value \
+      has the bytes that it had at first.
       """)
 
   @Argument(help: "The key: 1 to 4,096 bytes of UTF-8.")
@@ -25,24 +34,45 @@ struct PutCommand: StoreCommand {
   @Option(help: "Use this codec instead of the store's.")
   var codec: Choice<CodecKind>?
 
+  @Flag(help: "Accept an empty pipe, and an empty output of --command.")
+  var allowEmpty = false
+
+  @Option(
+    parsing: .remaining,
+    help: ArgumentHelp("Store the output of a program, if it succeeds.", valueName: "program"))
+  var command: [String] = []
+
   @OptionGroup var conditions: ConditionOptions
 
   @OptionGroup var shared: SharedOptions
 
-  func validate() throws { _ = try key.checked() }
+  func validate() throws {
+    _ = try key.checked()
+    guard program.isEmpty || file == nil else {
+      throw ValidationError("--command and a file exclude each other")
+    }
+    guard command.isEmpty || !program.isEmpty else { throw ValidationError("--command needs a program") }
+  }
+
+  /// The program to run and its arguments; empty to run none.
+  private var program: [String] { command.first == "--" ? Array(command.dropFirst()) : command }
 
   func perform(on store: BlobStore) async throws {
     let key = key.text
     let options = PutOptions(
       replacement: archive ? .archiveCurrent : .replaceCurrent,
-      condition: try await conditions.condition(for: key, in: store), codec: codec?.value)
+      condition: try await conditions.condition(for: key, in: store), codec: codec?.value,
+      storesChangingFiles: true)
     let result = try await conditions.explaining(json: shared.json) { () async throws -> PutResult in
       if let cache = try await store.cache(), let rest = CacheCommand.key(key, in: cache) {
-        return try await cache.put(rest, value(for: cache), options: options)
+        return try await cache.put(rest, try await value(for: cache), options: options)
       }
       let result = try await stored(as: key, in: store, options)
       try await CacheCommand.hold(store, for: key)
       return result
+    }
+    if let file, let change = result.sourceChange {
+      StandardError.say("uncertain \(file.printable): \(UncertainFile(path: file, change: change).reason)")
     }
     if shared.json {
       try JSONText.print(result)
@@ -79,8 +109,9 @@ struct PutCommand: StoreCommand {
     _ meter: ProgressMeter, _ body: (BlobContent, ProgressHandler?) async throws -> T
   ) async throws -> T {
     guard let file, file != "-" else {
-      let source = DescriptorSource(.standardInput, name: "standard input")
-      return try await body(source.content(after: try firstInput(source)), meter.handler)
+      return try await withInput { source, first in
+        try await body(source.content(after: first), meter.handler)
+      }
     }
     var status = stat()
     guard stat(file, &status) == 0, ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) else {
@@ -94,7 +125,7 @@ struct PutCommand: StoreCommand {
   }
 
   /// Reads a cache's short value whole, before any change.
-  private func value(for cache: BlobCache) throws -> Data {
+  private func value(for cache: BlobCache) async throws -> Data {
     let byteCountMax = cache.limits.valueByteLimit
     let whole: Data?
     if let file, file != "-" {
@@ -102,9 +133,9 @@ struct PutCommand: StoreCommand {
       defer { try? descriptor.close() }  // it was only read
       whole = try DescriptorSource(descriptor, name: file).whole(byteCountMax: byteCountMax)
     } else {
-      let source = DescriptorSource(.standardInput, name: "standard input")
-      let first = try firstInput(source) ?? Data()
-      whole = try source.whole(byteCountMax: byteCountMax - first.count).map { first + $0 }
+      whole = try await withInput { source, first in
+        try source.whole(byteCountMax: byteCountMax - (first?.count ?? 0)).map { (first ?? Data()) + $0 }
+      }
     }
     guard let whole else {
       throw Failure(
@@ -115,18 +146,36 @@ struct PutCommand: StoreCommand {
     return whole
   }
 
+  /// Calls `body` with standard input, or with the output of the program, and the first bytes of it.
+  private func withInput<T>(_ body: (DescriptorSource, Data?) async throws -> T) async throws -> T {
+    guard !program.isEmpty else {
+      let source = DescriptorSource(.standardInput, name: "standard input")
+      return try await body(source, try firstInput(source))
+    }
+    let running = try RunningProgram(program)
+    let source = DescriptorSource(running.output, name: program[0]) { try running.checkSuccess() }
+    let first = try source.next()
+    guard first != nil || allowEmpty else {
+      throw Failure(
+        ExitStatus.failed,
+        "\(program[0].printable) has put out nothing: pass --allow-empty to store no bytes.")
+    }
+    return try await body(source, first)
+  }
+
   /// Reads the first bytes of standard input, if only they can show that the input is intended.
   private func firstInput(_ source: DescriptorSource) throws -> Data? {
-    guard file == nil else { return nil }
+    if allowEmpty { return nil }
     var status = stat()
-    if fstat(FileDescriptor.standardInput.rawValue, &status) == 0,
-      [S_IFIFO, S_IFREG, S_IFSOCK].contains(status.st_mode & S_IFMT)
-    {
-      return nil
-    }
+    let kind =
+      fstat(FileDescriptor.standardInput.rawValue, &status) == 0 ? status.st_mode & S_IFMT : mode_t(0)
+    let isPipe = kind == S_IFIFO || kind == S_IFSOCK
+    if kind == S_IFREG || !isPipe && file != nil { return nil }
     guard let first = try source.next() else {
       throw ValidationError(
-        "standard input is empty, and neither a pipe nor a file: give a file, or - to store no bytes")
+        isPipe
+          ? "the pipe is empty, perhaps because the program before it failed: pass --allow-empty to store no bytes"
+          : "standard input is empty, and neither a pipe nor a file: give a file, or - to store no bytes")
     }
     return first
   }

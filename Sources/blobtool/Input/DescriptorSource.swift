@@ -9,13 +9,17 @@ import SystemPackage
 final class DescriptorSource: Sendable {
   private let descriptor: FileDescriptor
   private let name: String
+  private let atEnd: @Sendable () throws -> Void
   private static let byteCountMax = 1 << 18
   private static let waitMilliseconds: Int32 = 100
 
   /// Reads `descriptor`, and does not close it. Messages use `name`.
-  init(_ descriptor: FileDescriptor, name: String) {
+  ///
+  /// - Parameter atEnd: is called at the end of the bytes. If it throws, so does ``next()``.
+  init(_ descriptor: FileDescriptor, name: String, atEnd: @escaping @Sendable () throws -> Void = {}) {
     self.descriptor = descriptor
     self.name = name
+    self.atEnd = atEnd
   }
 
   /// The source for a put: `first`, then the rest of the descriptor.
@@ -40,7 +44,9 @@ final class DescriptorSource: Sendable {
     var data = Data(count: Self.byteCountMax)
     do {
       let count = try data.withUnsafeMutableBytes { try descriptor.read(into: $0) }
-      return count == 0 ? nil : data.prefix(count)
+      if count > 0 { return data.prefix(count) }
+      try atEnd()
+      return nil
     } catch let error as Errno {
       throw Failure(ExitStatus.failed, "Cannot read \(name.printable): \(error.description).")
     }

@@ -20,13 +20,22 @@ struct TextList {
     }
   }
 
-  /// The texts that end with a byte, without empty ones.
-  func items(endedBy end: UInt8) -> [[UInt8]] { bytes.split(separator: end).map { Array($0) } }
+  /// The texts that end with a NUL, without empty ones.
+  func terminatedItems() -> [[UInt8]] { bytes.split(separator: 0).map { Array($0) } }
 
-  /// The lines that are neither empty nor comments.
+  /// The lines that are not empty, without a byte order mark in front and the carriage returns of Windows.
+  func lines() -> [[UInt8]] {
+    let mark = Array("\u{FEFF}".utf8)
+    return (bytes.starts(with: mark) ? bytes.dropFirst(mark.count) : bytes)
+      .split(separator: UInt8(ascii: "\n"))
+      .map { Array($0.last == UInt8(ascii: "\r") ? $0.dropLast() : $0) }
+      .filter { !$0.isEmpty }
+  }
+
+  /// The lines that are neither blank nor comments.
   func patterns() -> [[UInt8]] {
-    items(endedBy: UInt8(ascii: "\n"))
-      .map { $0.last == UInt8(ascii: "\r") ? $0.dropLast() : $0 }
-      .filter { !$0.isEmpty && $0.first != UInt8(ascii: "#") }
+    lines().filter { line in
+      line.first != UInt8(ascii: "#") && line.contains { $0 != UInt8(ascii: " ") }
+    }
   }
 }

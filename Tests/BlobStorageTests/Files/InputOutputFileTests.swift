@@ -53,6 +53,56 @@ struct InputOutputFileTests {
     #expect(error?.code == .sourceFailed)
   }
 
+  @Test("a file that grows is read as far as it reached at first, and others as they come")
+  func changes() throws {
+    let path = root.appending("a")
+    try files.write([1, 2, 3], to: path)
+    let input = try InputFile(path)
+    #expect(try input.change() == nil)
+    try files.open(path, .readWrite).write([4], at: 3)
+    #expect(try readAll(input) == [1, 2, 3])
+    #expect(try readAll(input) == [])
+    #expect(try input.change() == .grown)
+    let shorter = try InputFile(path)
+    try files.open(path, .readWrite).truncate(to: 2)
+    #expect(try readAll(shorter) == [1, 2])
+    #expect(try shorter.change() == .rewritten)
+    // One that was removed is as it was.
+    let removed = try InputFile(path)
+    try files.remove(path)
+    #expect(try removed.change() == nil)
+    #expect(try readAll(removed) == [1, 2])
+  }
+
+  @Test("holes are zeros, wherever a file has them", arguments: [1, 4_096, 100_000, 1 << 20])
+  func holes(_ bufferByteCount: Int) throws {
+    let path = root.appending("a")
+    let size: Int64 = 3 << 20
+    let file = try files.open(path, .openOrCreate)
+    var expected = [UInt8](repeating: 0, count: Int(size))
+    for offset in [0, 4_095, 300_000, 1 << 20, (2 << 20) - 5] {
+      let bytes = [UInt8](repeating: UInt8(truncatingIfNeeded: offset / 7 + 1), count: 9_000)
+      try file.write(bytes, at: Int64(offset))
+      expected.replaceSubrange(offset..<offset + bytes.count, with: bytes)
+    }
+    try file.truncate(to: size)
+    file.close()
+    let input = try InputFile(path)
+    var read: [UInt8] = []
+    var buffer = [UInt8](repeating: 0xff, count: bufferByteCount)
+    while read.count < expected.count {
+      let outcome = buffer.withUnsafeMutableBytes { buffer in Result { try input.read(into: buffer) } }
+      let count = try outcome.get()
+      if count == 0 { break }
+      read += buffer[..<count]
+      for index in buffer.indices.prefix(100) { buffer[index] = 0xff }
+      if bufferByteCount == 1, read.count > 20_000 { break }
+    }
+    #expect(read == Array(expected[..<read.count]))
+    #expect(bufferByteCount == 1 || read.count == expected.count)
+    #expect(try input.change() == nil)
+  }
+
   @Test("only regular files are input files, and a named pipe does not make it wait")
   func refusesOthers() throws {
     try files.createDirectory(root.appending("folder"))

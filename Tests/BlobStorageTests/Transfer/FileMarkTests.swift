@@ -39,13 +39,33 @@ struct FileMarkTests {
     let start = FileTime(
       millisecondsSince1970: UInt64(Int(Self.time.seconds) * 1_000 + 500 + milliseconds))
     let old = FileTime(seconds: 1, nanoseconds: 1)
-    for status in [
-      Self.status(), Self.status(modified: old), Self.status(changed: old),
+    // A program can set the time of modification, so that says nothing.
+    for (status, isKnown) in [
+      (Self.status(), isKnown), (Self.status(modified: old), isKnown),
+      (Self.status(modified: Self.later), isKnown), (Self.status(changed: old), true),
+      (Self.status(modified: Self.later, changed: old), true),
     ] {
       let mark = FileMark(status, readFrom: start)
       #expect(mark.matches(status) == isKnown)
       #expect(FileMark(metadata: mark.metadata)?.matches(status) == isKnown)
     }
+  }
+
+  @Test("matches no file that changed while it was read, nor one whose change time shows nothing")
+  func uncertain() throws {
+    var mark = FileMark(Self.status(), readFrom: Self.later)
+    mark.isUncertain = true
+    #expect(!mark.matches(Self.status()))
+    let read = try #require(FileMark(metadata: mark.metadata))
+    #expect(read == mark && read.isUncertain)
+    #expect(mark.metadata.starts(with: Array("FIU3".utf8)))
+    let other = FileMark(Self.status(), readFrom: Self.later, showsChanges: false)
+    #expect(!other.matches(Self.status()) && !other.isUncertain)
+    #expect(FileMark(metadata: other.metadata) == other)
+    // An uncertain mark with a change time is none.
+    var forged = FileMark(Self.status(), readFrom: Self.later).metadata
+    forged[2] = UInt8(ascii: "U")
+    #expect(FileMark(metadata: forged) == nil)
   }
 
   @Test(
