@@ -78,7 +78,7 @@ let package = Package(
     .target(
       name: "BlobStorageMount",
       dependencies: [
-        "BlobStorage", "BlobStorageTransfer", "BlobStorageTrees", "CFuseSession",
+        "BlobStorage", "BlobStorageCache", "BlobStorageTransfer", "BlobStorageTrees", "CFuseSession",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),

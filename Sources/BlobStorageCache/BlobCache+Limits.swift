@@ -41,7 +41,7 @@ extension BlobCache {
   }
 
   /// Writes the recorded uses now. Otherwise later puts write them.
-  public func flush() async throws(BlobStorageError) {
+  public func persistUsage() async throws(BlobStorageError) {
     try await change { (core) throws(BlobStorageError) in try core.writeNotes() }
   }
 }
@@ -86,7 +86,7 @@ extension BlobStore {
         engine: engine, prefix: prefix, limits: limits, memoryByteLimit: configuration.memoryByteLimit,
         durability: configuration.durability, takesKeys: evictsExistingKeys)
     }
-    return BlobCache(store: self, core: core)
+    return BlobCache(store: self, core: core, memoryByteLimit: configuration.memoryByteLimit)
   }
 
   /// Predicts what turning the keys that begin with `prefix` into a cache, or changing its limits, would evict at once.
@@ -139,6 +139,6 @@ extension BlobStore {
         engine: engine, prefix: prefix, limits: nil, memoryByteLimit: configuration.memoryByteLimit,
         durability: configuration.durability)
     }
-    return core.map { BlobCache(store: self, core: $0) }
+    return core.map { BlobCache(store: self, core: $0, memoryByteLimit: configuration.memoryByteLimit) }
   }
 }

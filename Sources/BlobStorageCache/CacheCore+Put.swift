@@ -54,8 +54,7 @@ extension CacheCore {
     for (index, item) in items.enumerated() {
       let key = try Engine.keyBytes(prefix + item.key)
       guard item.data.count <= limits.valueByteLimit else { continue }
-      let mark = CacheMark(priority: item.priority, lifetime: item.lifetime?.milliseconds ?? 0)
-      let value = try engine.memoryPut.prepare(key, item.data, PutOptions(metadata: mark.metadata))
+      let value = try engine.memoryPut.prepare(key, item.data, item.putOptions)
       if !group.add(value, limits) {
         try end()
         _ = group.add(value, limits)
@@ -141,6 +140,7 @@ extension CacheCore {
           notes = try replaced(by: items, commit.transaction)
         }
         for (item, result) in zip(items, stored.0) {
+          memory.replace(item.key, MemoryTier.Kept(version: result.version, data: item.data))
           notes.put(item.key)
           notes.addVersion(of: item.plan.digest, isNew: result.newByteCount > 0)
         }
@@ -229,6 +229,7 @@ extension CacheCore {
       }
       return count
     }.result
+    memory.forget(keys)
     add(notes, makesRoom: false)
     return count
   }

@@ -13,7 +13,7 @@ package final class CacheCore: Sendable {
   /// The prefix of all keys of the cache.
   package let prefix: String
   package let prefixBytes: [UInt8]
-  private let memory: MemoryTier
+  let memory: MemoryTier
   let durability: Durability
   let lockFile: any File
   /// One thread of this process makes room at a time.
@@ -118,21 +118,27 @@ package final class CacheCore: Sendable {
 
   // MARK: Reading
 
-  /// The value of a key; nil if it has no valid one.
+  /// The bytes of a key; nil if it has no valid value.
   ///
   /// The caller asks ``areNotesToWrite()`` afterwards.
-  package func data(_ key: String) throws(BlobStorageError) -> Data? {
+  package func data(_ key: String) throws(BlobStorageError) -> Data? { try value(key)?.data }
+
+  /// The value of a key; nil if it has no valid one.
+  func value(_ key: String) throws(BlobStorageError) -> MemoryTier.Kept? {
     let whole = prefix + key
+    let bytes = Array(whole.utf8)
+    let changeCount = memory.changeCount(bytes)
     guard let version = try engine.version(whole, nil), !isExpired(version) else { return counted(nil) }
-    if let data = memory.data(key, version.id) {
+    if let data = memory.data(bytes, version.id) {
       use(whole)
-      return counted(data)
+      return counted(MemoryTier.Kept(version: version, data: data))
     }
     do throws(BlobStorageError) {
       guard let data = try engine.data(whole, version.id) else { return counted(nil) }
-      memory.insert(key, version.id, data)
+      let kept = MemoryTier.Kept(version: version, data: data)
+      memory.insert(bytes, kept, ifNoChangeSince: changeCount)
       use(whole)
-      return counted(data)
+      return counted(kept)
     } catch {
       guard error.code == .corrupted else { throw error }
       engine.logger.warning(
@@ -140,7 +146,6 @@ package final class CacheCore: Sendable {
       // It is a miss even if the medium is too full to record the drop. A cache that was ended drops nothing.
       do throws(BlobStorageError) {
         try adoptLimits()
-        let bytes = Array(whole.utf8)
         _ = try drop([bytes]) { (_, view) throws(BlobStorageError) in
           try view.currentVersion(ofKey: bytes)?.stamp == version.id.stamp
         }
@@ -150,7 +155,7 @@ package final class CacheCore: Sendable {
   }
 
   /// Notes a use in memory, so that a read writes nothing and waits for no writer.
-  private func use(_ key: String) {
+  func use(_ key: String) {
     let id = CachedKeyRow.id(of: Array(key.utf8))
     state.withLock { $0.notes.use(id) }
   }
@@ -166,12 +171,14 @@ package final class CacheCore: Sendable {
       otherwise: limits.lifetime?.milliseconds ?? 0)
   }
 
-  private func counted(_ data: Data?) -> Data? {
+  /// Counts a hit, or a miss for nil.
+  @discardableResult
+  func counted(_ kept: MemoryTier.Kept?) -> MemoryTier.Kept? {
     state.withLock { state in
-      if data == nil { state.counts.missCount += 1 } else { state.counts.hitCount += 1 }
+      if kept == nil { state.counts.missCount += 1 } else { state.counts.hitCount += 1 }
     }
-    engine.metrics?.record(data == nil ? .cacheMiss : .cacheHit)
-    return data
+    engine.metrics?.record(kept == nil ? .cacheMiss : .cacheHit)
+    return kept
   }
 }
 
@@ -576,7 +583,7 @@ extension CacheCore {
 
 extension BlobVersion {
   /// When it was put, in milliseconds since 1970. Bounded, because a forged store may claim any time.
-  fileprivate var createdMilliseconds: UInt64 {
+  var createdMilliseconds: UInt64 {
     UInt64(min(max(0, (created.timeIntervalSince1970 * 1_000).rounded()), 3.2e15))
   }
 }

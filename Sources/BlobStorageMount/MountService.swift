@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageCache
 import BlobStorageTransfer
 import BlobStorageTrees
 import Foundation
@@ -23,6 +24,7 @@ final class MountService: Sendable {
   private let engine: Engine
   private let trees: [(name: String, tree: any MountedTree)]
   private let report: Report
+  private let reads: CacheReads?
   private let mounted = MountedAttributes.time(Date())
   let nodes = NodeTable()
   private let files = HandleTable<OpenFile>()
@@ -30,7 +32,12 @@ final class MountService: Sendable {
   /// For names in the root, which never change.
   private static let longSeconds = 1e9
 
-  init(_ engine: Engine, trees: [(name: String, tree: any MountedTree)], report: @escaping Report) {
+  /// - Parameter reads: the rules of the store's cache.
+  init(
+    _ engine: Engine, trees: [(name: String, tree: any MountedTree)], _ reads: CacheReads?,
+    report: @escaping Report
+  ) {
+    self.reads = reads
     self.engine = engine
     self.trees = trees
     self.report = report
@@ -124,6 +131,7 @@ final class MountService: Sendable {
   /// Opens a version. A dropped version is `ESTALE`: the system then looks up the name again.
   func openFile(_ number: UInt64) throws(Refusal) -> UInt64 {
     guard case .file(let version) = try node(number) else { throw Refusal(errno: EISDIR) }
+    if reads?.isExpired(version) == true { throw Refusal(errno: ESTALE) }
     let engine = engine
     let blob = try answering { () throws(BlobStorageError) -> OpenBlob? in
       if let blob = try engine.openBlob(version.key, version.id) { return blob }
@@ -142,6 +150,7 @@ final class MountService: Sendable {
       return nil
     }
     guard let blob else { throw Refusal(errno: ESTALE) }
+    reads?.use(version.key)
     return files.add(OpenFile(version, blob))
   }
 

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageCache
 
 /// A key with its version.
 package struct OrderedKey: Sendable {
@@ -33,23 +34,47 @@ package protocol OrderedKeys: Sendable {
 /// The keys of a store with their current versions.
 package struct CurrentKeys: OrderedKeys {
   package let engine: Engine
+  private let reads: CacheReads?
 
-  package init(_ engine: Engine) { self.engine = engine }
+  /// - Parameter reads: the rules of the store's cache.
+  package init(_ engine: Engine, _ reads: CacheReads? = nil) {
+    self.engine = engine
+    self.reads = reads
+  }
 
   package func version(of key: String) throws(BlobStorageError) -> BlobVersion? {
-    try engine.version(key, nil)
+    guard let version = try engine.version(key, nil), reads?.isExpired(version) != true else { return nil }
+    return version
   }
 
   package func entries(
     prefix: [UInt8], after place: [UInt8]?, limit: Int
   ) throws(BlobStorageError) -> [OrderedKey] {
-    try engine.keys(prefix, after: place, limit: limit).map { OrderedKey($0.current) }
+    guard let reads else {
+      return try engine.keys(prefix, after: place, limit: limit).map { OrderedKey($0.current) }
+    }
+    var entries: [OrderedKey] = []
+    var place = place
+    while entries.count < limit {
+      let count = limit - entries.count
+      let page = try engine.keys(prefix, after: place, limit: count)
+      entries += page.lazy.filter { !reads.isExpired($0.current) }.map { OrderedKey($0.current) }
+      guard page.count == count, let last = page.last.map({ Array($0.key.utf8) }) else { break }
+      // A forged store may have keys that are not UTF-8.
+      if let place, !place.lexicographicallyPrecedes(last) { throw Self.unlistable }
+      place = last
+    }
+    return entries
   }
 }
 
 /// Treats keys as paths, whose components are divided by slashes. A folder's name is its path and a slash.
 extension OrderedKeys {
   private static var slash: UInt8 { UInt8(ascii: "/") }
+
+  fileprivate static var unlistable: BlobStorageError {
+    BlobStorageError(.corrupted, "A key in the store is not UTF-8: it cannot be listed.")
+  }
 
   /// The version of a key given by its bytes; nil for bytes that cannot be a key.
   func version(at key: [UInt8]) throws(BlobStorageError) -> BlobVersion? {
@@ -102,7 +127,7 @@ extension OrderedKeys {
       guard entries.count == limit else { return (found, nil) }
       // A forged store may have keys that are not UTF-8.
       guard place != begin else {
-        throw BlobStorageError(.corrupted, "A key in the store is not UTF-8: it cannot be listed.")
+        throw Self.unlistable
       }
       limit = passedCount > limit / 2 ? max(limit / 4, 4) : min(limit * 2, 1_024)
     }

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageCache
 import Foundation
 import SystemPackage
 
@@ -40,12 +41,14 @@ public struct StoreMount: Sendable {
     whenMounted: (_ folder: String) -> Void = { _ in },
     report: @escaping @Sendable (_ sentence: String) -> Void = { _ in }
   ) async throws(BlobStorageError) {
+    let reads = try CacheReads(engine)
+    defer { reads?.write() }
     let service = MountService(
       engine,
       trees: [
-        ("current", KeyTree(CurrentKeys(engine), nameSeconds: 1)), ("states", StatesTree(engine)),
-        ("versions", VersionsTree(engine)),
-      ], report: report)
+        ("current", KeyTree(CurrentKeys(engine, reads), nameSeconds: 1)), ("states", StatesTree(engine)),
+        ("versions", VersionsTree(engine, reads)),
+      ], reads, report: report)
     let session = try FuseSession(service, at: folder, source: engine.information.path)
     let result: Result<Void, BlobStorageError> = await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in

@@ -1,21 +1,27 @@
 import BlobStorage
+import BlobStorageCache
 import Foundation
 
 /// Shows every key as a folder with a file for each version, beside the folders of the keys that it begins.
 package struct VersionsTree: MountedTree {
   private let engine: Engine
   private let keys: CurrentKeys
+  private let reads: CacheReads?
   /// A version never changes, but it can be dropped.
   package let nameSeconds: Double = 60
 
-  package init(_ engine: Engine) {
+  /// - Parameter reads: the rules of the store's cache.
+  package init(_ engine: Engine, _ reads: CacheReads? = nil) {
     self.engine = engine
-    keys = CurrentKeys(engine)
+    self.reads = reads
+    keys = CurrentKeys(engine, reads)
   }
 
   package func item(named name: [UInt8], in folder: [UInt8]) throws(BlobStorageError) -> MountedItem? {
     if let id = Self.versionID(name) {
-      guard let key = Self.key(folder), let version = try engine.version(key, id) else { return nil }
+      guard let key = Self.key(folder), let version = try engine.version(key, id),
+        reads?.isExpired(version) != true
+      else { return nil }
       return Self.name(of: version) == name ? .file(version) : nil
     }
     let component: [UInt8]
@@ -38,7 +44,8 @@ package struct VersionsTree: MountedTree {
     let (found, end) = try keys.components(of: folder, after: place)
     var page = MountedPage(end: end)
     if place == nil, let key = Self.key(folder) {
-      page.children = try engine.versions(key).reversed().map { (Self.name(of: $0), .file($0)) }
+      let versions = CacheReads.valid(try engine.versions(key), by: reads)
+      page.children = versions.reversed().map { (Self.name(of: $0), .file($0)) }
     }
     for (component, version) in found {
       // A component that ends a key was listed before.

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageCache
 import BlobStorageTrees
 import Foundation
 
@@ -49,6 +50,8 @@ package final class Copier {
   private var stateIDs: Set<[UInt8]> = []
   private var lastProgress = -Double.infinity
   private var limiter: RateLimiter?
+  /// The rules of the source's cache.
+  private var reads: CacheReads?
   /// Keeps retentions out: they would not see what is about to be copied. Nil in a dry run, and when all is copied.
   var lock: StatesLock?
 
@@ -64,6 +67,7 @@ package final class Copier {
   package func run() throws(BlobStorageError) -> CopyReport {
     let start = Date()
     try checkStores()
+    reads = try CacheReads(source)
     limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: target.environment.time)
     lock = options.isDryRun ? nil : try StatesLock.shared(target.folder)
     defer { lock = nil }
@@ -244,6 +248,11 @@ package final class Copier {
     while let page = try pages.next({ (bytes, name, transaction) throws(BlobStorageError) in
       var key = CopiedKey(bytes: bytes)
       key.shown = try transaction.versions(of: name)
+      if let reads {
+        // An expired value would come back where it has no lifetime.
+        let text = String(decoding: bytes, as: UTF8.self)
+        key.shown.removeAll { reads.isExpired(BlobVersion(key: text, stamp: $0.stamp, row: $0.row)) }
+      }
       try transaction.forEachHidden(of: name) { key.hidden.append($0) }
       return (key, key.shown.count + key.hidden.count)
     }) {

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageCache
 import BlobStorageTrees
 import Foundation
 import SystemPackage
@@ -12,6 +13,7 @@ final class Exporter {
   private let engine: Engine
   private let options: ExportOptions
   private let owners: OwnerNames?
+  private let reads: CacheReads?
   private var links: HardLinks
   /// Nil if nothing is replaced.
   private var sharedPaths: SharedPaths?
@@ -24,8 +26,9 @@ final class Exporter {
 
   init(
     _ engine: Engine, _ options: ExportOptions, _ progress: ProgressHandler?, _ onFile: TransferHandler?
-  ) {
+  ) throws(BlobStorageError) {
     self.onFile = onFile
+    reads = try CacheReads(engine)
     self.engine = engine
     self.options = options
     links = HardLinks(options)
@@ -54,7 +57,7 @@ final class Exporter {
       return report
     }
     let limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: engine.environment.time)
-    if options.overwrites { sharedPaths = try SharedPaths(engine, options) }
+    if options.overwrites { sharedPaths = try SharedPaths(engine, options, reads) }
     let folderPaths = folders.paths
     let doublePaths = try scan(folderPaths)
     let target = try target(
@@ -63,6 +66,7 @@ final class Exporter {
     let writer = VersionWriter(target: target, engine: engine, options: options, owners: owners)
     try writeVersions(writer, limiter)
     try linkFollowers(writer)
+    reads?.write()
     if let folder = target.folder { try folders.restore(below: folder, owners, &report) }
     tell(force: true)
     report.duration = .seconds(Date().timeIntervalSince(start))
@@ -91,7 +95,7 @@ final class Exporter {
   }
 
   private func writeVersions(_ writer: VersionWriter, _ limiter: RateLimiter) throws(BlobStorageError) {
-    var source = try ExportSource(engine, options)
+    var source = try ExportSource(engine, options, reads)
     defer { source.close() }
     var page: ArraySlice<BlobVersion> = []
     try engine.work.orderedMap(
@@ -159,7 +163,7 @@ final class Exporter {
   ///
   /// - Returns: paths that are to be both a file and a folder. What this export writes is not replaced by itself.
   private func scan(_ folderPaths: Set<[UInt8]>) throws(BlobStorageError) -> Set<[UInt8]> {
-    var source = try ExportSource(engine, options)
+    var source = try ExportSource(engine, options, reads)
     defer { source.close() }
     var doublePaths: Set<[UInt8]> = []
     // Each key begins like the one before it in this list.
@@ -201,6 +205,7 @@ final class Exporter {
   private func count(_ version: BlobVersion, _ result: VersionWriter.Result) {
     switch result {
     case .written(let isComplete):
+      if !options.isDryRun { reads?.use(version.key) }
       links.insert(version)
       if isLink(version) {
         report.linkCount += 1
@@ -211,6 +216,7 @@ final class Exporter {
       if !isComplete { report.incompleteCount += 1 }
       onFile?(TransferredFile(key: version.key, isUnchanged: false))
     case .unchanged:
+      if !options.isDryRun { reads?.use(version.key) }
       links.insert(version)
       report.unchangedFileCount += 1
       report.unchangedByteCount = report.unchangedByteCount.addingClamped(version.byteCount)

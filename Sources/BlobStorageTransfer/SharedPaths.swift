@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageCache
 
 /// Paths that an export would write twice. A key that begins with the prefix to strip and one that does not may have
 /// the same path. Or one may have the path of a folder above the other.
@@ -11,10 +12,10 @@ struct SharedPaths {
   private var folders: Set<[UInt8]> = []
   private var claimed: Set<[UInt8]> = []
 
-  init(_ engine: Engine, _ options: ExportOptions) throws(BlobStorageError) {
+  init(_ engine: Engine, _ options: ExportOptions, _ reads: CacheReads?) throws(BlobStorageError) {
     self.options = options
     guard !options.stripped.isEmpty, !options.prefix.utf8.starts(with: options.stripped.utf8) else { return }
-    var source = try ExportSource(engine, options)
+    var source = try ExportSource(engine, options, reads)
     defer { source.close() }
     while let page = try source.next() {
       try CancellationFlag.check()

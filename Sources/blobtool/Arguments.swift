@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageCache
 import Foundation
 
 /// A value with a number in the library and a name for users.
@@ -175,7 +176,7 @@ struct VersionArgument: ExpressibleByArgument {
     _ text: String, of key: String, in store: BlobStore
   ) async throws -> BlobVersion.ID? {
     let digits = text.lowercased()
-    let found = try await store.versions(of: key).map(\.id).filter { $0.description.hasPrefix(digits) }
+    let found = try await store.validVersions(of: key).map(\.id).filter { $0.description.hasPrefix(digits) }
     guard found.count > 1 else { return found.first }
     let named = found.prefix(namedCountMax).map(\.description).joined(separator: ", ")
     let more = found.count > namedCountMax ? " and \(found.count - namedCountMax) more" : ""
@@ -187,8 +188,21 @@ struct VersionArgument: ExpressibleByArgument {
 
   /// The failure for a missing version.
   static func missing(_ text: String?, of key: String, in store: BlobStore) async throws -> Failure {
-    if let text, try await store.currentVersion(of: key) != nil { return .noVersion(text, of: key) }
+    if let text, try await store.validVersion(of: key) != nil { return .noVersion(text, of: key) }
     return .noKey(key)
+  }
+}
+
+/// Versions as commands show them: a cache's expired ones are missing.
+extension BlobStore {
+  func validVersions(of key: String) async throws -> [BlobVersion] {
+    CacheReads.valid(try await versions(of: key), by: try await cacheReads())
+  }
+
+  /// The current or named version.
+  func validVersion(_ id: BlobVersion.ID? = nil, of key: String) async throws -> BlobVersion? {
+    let version = if let id { try await version(id, of: key) } else { try await currentVersion(of: key) }
+    return try await CacheReads.valid(version.map { [$0] } ?? [], by: cacheReads()).first
   }
 }
 

@@ -250,6 +250,51 @@ import Testing
     #expect(try await workshop.expect(0, ["get", "big"]).bytes == noise(3_000_000, seed: 99))
   }
 
+  @Test("what has expired is missing for every command that reads it")
+  func expired() async throws {
+    let workshop = try await Workshop()
+    let target = workshop.path("target")
+    try await workshop.expect(0, ["put", "other"], input: Data("stays".utf8))
+    try await workshop.expect(0, ["cache", "set-limit", "9M", "--prefix", "c/", "--lifetime", "0.001"])
+    let put = try #require(
+      try await workshop.expect(0, ["put", "c/k", "--json"], input: Data("old".utf8)).json(PutLine.self).first
+    )
+    let readings = [
+      ["get", "c/k"], ["get", "c/k", "--version", put.version], ["info", "c/k"], ["versions", "c/k"],
+    ]
+    for arguments in readings {
+      let outcome = try await workshop.expect(3, arguments)
+      #expect(outcome.bytes.isEmpty, "\(arguments)")
+    }
+    #expect(try await keys(workshop, workshop.storePath) == ["other"])
+    try await workshop.expect(0, ["export", "out"])
+    #expect(workshop.contents("out/other") == Data("stays".utf8))
+    #expect(workshop.contents("out/c/k") == nil)
+    try await workshop.expect(0, ["init", "--store", target])
+    try await workshop.expect(0, ["copy", workshop.storePath, target])
+    #expect(try await keys(workshop, target) == ["other"])
+    // It is there until the cache is trimmed, and does no harm.
+    #expect(try await statistics(workshop, workshop.storePath).keys == 1)
+    try await workshop.expect(0, ["verify"])
+    try await workshop.expect(0, ["cache", "set-limit", "9M", "--lifetime", "1h"])
+    try await workshop.expect(0, ["put", "c/k"], input: Data("new".utf8))
+    #expect(try await workshop.expect(0, ["get", "c/k"]).text == "new")
+    #expect(try await keys(workshop, workshop.storePath) == ["c/k", "other"])
+  }
+
+  @Test("what commands read counts as used, and stays when others are evicted", arguments: ["get", "export"])
+  func used(command: String) async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["cache", "set-limit", "9M", "--count", "3"])
+    for key in ["k0", "k1", "k2"] { try await workshop.expect(0, ["put", key], input: Data(key.utf8)) }
+    try await workshop.expect(0, command == "get" ? ["get", "k0"] : ["export", "k0", "out"])
+    try await workshop.expect(0, ["put", "k3"], input: Data("k3".utf8))
+    #expect(try await keys(workshop, workshop.storePath) == ["k0", "k2", "k3"])
+    // A list is no use.
+    try await workshop.expect(0, ["put", "k4"], input: Data("k4".utf8))
+    #expect(try await keys(workshop, workshop.storePath) == ["k0", "k3", "k4"])
+  }
+
   @Test("what is too old goes with each import, copy, trim and gc, and with none that is only looked at")
   func tooOld() async throws {
     let workshop = try await Workshop()
@@ -264,10 +309,10 @@ import Testing
       try await workshop.expect(0, ["put", "c/old"], input: Data("old".utf8))
       if command[0] != "cache" {
         try await workshop.expect(0, command + ["--dry-run"])
-        #expect(try await keys(workshop, store).contains("c/old"), "\(command)")
+        #expect(try await statistics(workshop, store).keys == 1, "\(command)")
       }
       let outcome = try await workshop.expect(0, command)
-      #expect(try await !keys(workshop, store).contains("c/old"), "\(command)")
+      #expect(try await statistics(workshop, store).keys == 0, "\(command)")
       if command[0] == "cache" { #expect(outcome.text.contains(/keys expired +1\n/), "\(outcome.text)") }
       if command[0] == "gc" { #expect(outcome.text.contains(/keys evicted +1\n/), "\(outcome.text)") }
     }

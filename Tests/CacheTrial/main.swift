@@ -63,7 +63,7 @@ func work(_ index: Int) async throws {
     }
     let value = trace.value(request.key, number)
     putByteCount += value.count
-    if !(try await cache.set(name, to: value)) { refusedCount += 1 }
+    if !(try await cache.set(value, forKey: name)) { refusedCount += 1 }
   }
   let counts = try await cache.statistics().counts
   try await cache.close()

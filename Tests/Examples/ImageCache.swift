@@ -21,16 +21,33 @@ final class Thumbnails: Sendable {
     self.fetch = fetch
   }
 
-  /// The thumbnail of an image, made if it is not in the cache.
+  /// The thumbnail of an image, if it is in memory: for a view that must not wait.
+  func thumbnailInMemory(of image: URL, width: Int) -> Data? {
+    cache.cachedData(forKey: Self.key(image, width))
+  }
+
+  /// The thumbnail of an image, made if it is not in the cache. If the client leaves and no other waits, `fetch` is
+  /// cancelled.
   func thumbnail(of image: URL, width: Int) async throws -> Data {
-    try await cache.value(forKey: "\(image.absoluteString)/\(width)") { [fetch] in
+    try await cache.value(forKey: Self.key(image, width)) { [fetch] in
       Self.scaled(try await fetch(image), to: width)
     }
   }
 
+  /// Makes the thumbnails of images that will soon be asked for, until the caller's task is cancelled.
+  func prefetch(_ images: [URL], width: Int) async throws {
+    let byKey = Dictionary(images.map { (Self.key($0, width), $0) }) { first, _ in first }
+    try await cache.prefetch(images.map { Self.key($0, width) }) { [fetch] key in
+      guard let image = byKey[key] else { throw CocoaError(.fileNoSuchFile) }
+      return Self.scaled(try await fetch(image), to: width)
+    }
+  }
+
+  private static func key(_ image: URL, _ width: Int) -> String { "\(image.absoluteString)/\(width)" }
+
   /// Forgets all thumbnails of an image that has changed.
   func forget(_ image: URL) async throws {
-    try await cache.remove(prefix: "\(image.absoluteString)/")
+    try await cache.removeAll(prefix: "\(image.absoluteString)/")
   }
 
   func close() async throws { try await cache.close() }
@@ -72,8 +89,8 @@ final class HitCounter: StoreMetrics {
   }
   print("fetched", fetches.withLock { $0 })
   try await thumbnails.forget(images[0])
-  _ = try await thumbnails.thumbnail(of: images[0], width: 200)
-  _ = try await thumbnails.thumbnail(of: images[1], width: 200)
+  try await thumbnails.prefetch(images, width: 200)
+  precondition(images.allSatisfy { thumbnails.thumbnailInMemory(of: $0, width: 200) != nil })
   print("fetched", fetches.withLock { $0 })
   print(counter.text)
   try await thumbnails.close()

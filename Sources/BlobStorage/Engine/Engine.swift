@@ -243,6 +243,13 @@ package final class Engine: Sendable {
     try writer.close()
   }
 
+  /// Closes the store without writing anything: its folder is gone, and another one may be in its place.
+  package func abandon() {
+    guard isClosed.compareExchange(expected: false, desired: true, ordering: .acquiringAndReleasing).exchanged
+    else { return }
+    letGo()
+  }
+
   private func letGo() {
     writer.letGo()
     sharing.close()

@@ -172,6 +172,13 @@ public final class BlobStore: Sendable {
     try await OperationPool.onOwnThread(mustRun: true) { () throws(BlobStorageError) in try opened.reopen() }
   }
 
+  /// Opens the store at the path again, on the caller's thread, because the folder of an engine was removed or exchanged.
+  /// Returns the current engine, if that is another one already.
+  package func reopen(abandoning lost: Engine) throws(BlobStorageError) -> Engine {
+    try opened.reopen(abandoning: lost)
+    return engine
+  }
+
   /// Where the store is, and the options of `create`.
   public var information: StoreInformation { engine.information }
 

@@ -17,10 +17,20 @@ final class OpenedEngine: Sendable {
 
   var engine: Engine { current.withLock { $0 } }
 
-  func reopen() throws(BlobStorageError) {
+  /// - Parameter lost: an engine whose folder is gone, so that nothing is written for it. If it is not the current one,
+  ///   nothing happens.
+  /// - Returns: the engine that is current now.
+  @discardableResult
+  func reopen(abandoning lost: Engine? = nil) throws(BlobStorageError) -> Engine {
     try turn.withLock { (_) throws(BlobStorageError) in
-      // The engine may be closed already, or fail again.
-      do throws(BlobStorageError) { try engine.close() } catch {}
+      let engine = engine
+      if let lost {
+        guard engine === lost else { return engine }
+        lost.abandon()
+      } else {
+        // The engine may be closed already, or fail again.
+        do throws(BlobStorageError) { try engine.close() } catch {}
+      }
       let new = try opening()
       // The earlier one is returned, so that it ends outside the mutex.
       _ = current.withLock { engine in
@@ -28,6 +38,7 @@ final class OpenedEngine: Sendable {
         engine = new
         return earlier
       }
+      return new
     }
   }
 }

@@ -13,7 +13,7 @@ package struct MemoryPut: Sendable {
   package struct Item: Sendable {
     package let key: [UInt8]
     package let plan: ChunkPlan
-    let data: Data
+    package let data: Data
     package let ref: RefOptions
 
     /// The most bytes that its records can add to a pack and to the pack's footer.

@@ -101,7 +101,9 @@ struct CacheLimitCommand: StoreCommand {
     discussion: """
       The store then evicts the least recently used keys when it needs room. With --prefix it evicts only keys that \
       begin with PREFIX; the limit still covers the whole folder. A store with keys needs --evict, which allows evicting \
-      them. Without it the command says how many would be evicted at once, and changes nothing. remove-limit ends the cache.
+      them. Without it the command says how many would be evicted at once, and changes nothing. To get, list, info, \
+      versions, export, mount and copy, an expired value is missing; get, export and mount count as uses of what they \
+      read. remove-limit ends the cache.
       """)
 
   @Argument(

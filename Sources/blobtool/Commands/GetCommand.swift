@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageCache
 import Foundation
 import Synchronization
 
@@ -72,6 +73,10 @@ struct GetCommand: StoreCommand {
       throw error
     }
     try target.finish()
+    if let key = key?.text, let reads = try await store.cacheReads() {
+      reads.use(key)
+      reads.write()
+    }
     if shared.json, let file {
       try JSONText.print(
         Output(
@@ -83,7 +88,10 @@ struct GetCommand: StoreCommand {
   private func open(_ store: BlobStore) async throws -> (BlobReader, name: String) {
     if let key = key?.text {
       let id = try await VersionArgument.id(versionText, of: key, in: store)
-      guard let reader = try await store.reader(forKey: key, version: id) else {
+      // A version that takes its place meanwhile is newer, and so has not expired.
+      guard try await store.validVersion(id, of: key) != nil,
+        let reader = try await store.reader(forKey: key, version: id)
+      else {
         throw try await VersionArgument.missing(versionText, of: key, in: store)
       }
       return (reader, "“\(key.printable)”")

@@ -26,8 +26,9 @@ struct InformationCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let id = try await VersionArgument.id(versionText, of: key.text, in: store)
-    let found = try await shared.withProgress { meter in
-      try await store.blobInformation(forKey: key.text, version: id, progress: meter.handler)
+    let found = try await shared.withProgress { meter -> BlobInformation? in
+      guard try await store.validVersion(id, of: key.text) != nil else { return nil }
+      return try await store.blobInformation(forKey: key.text, version: id, progress: meter.handler)
     }
     guard let information = found else {
       throw try await VersionArgument.missing(versionText, of: key.text, in: store)

@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageCache
 import BlobStorageTransfer
 import BlobStorageTrees
 import Synchronization
@@ -51,8 +52,11 @@ struct ListCommand: StoreCommand {
     if limit == 0 { return }
     if let at { return try await list(at.state(in: store, prefix: prefix), of: store) }
     let matches = globs.filter
+    let reads = try await store.cacheReads()
     for try await entry in store.keys(prefix: globs.prefix(within: prefix))
-    where entry.key.utf8.starts(with: prefix.utf8) && matches(entry.key) {
+    where entry.key.utf8.starts(with: prefix.utf8) && matches(entry.key)
+      && reads?.isExpired(entry.current) != true
+    {
       if isNullTerminated {
         try lines.add(raw: entry.key + "\0")
       } else {

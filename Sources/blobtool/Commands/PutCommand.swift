@@ -65,7 +65,7 @@ struct PutCommand: StoreCommand {
       storesChangingFiles: true)
     let result = try await conditions.explaining(json: shared.json) { () async throws -> PutResult in
       if let cache = try await store.cache(), let rest = CacheCommand.key(key, in: cache) {
-        return try await cache.put(rest, try await value(for: cache), options: options)
+        return try await cache.put(try await value(for: cache), forKey: rest, options: options)
       }
       let result = try await stored(as: key, in: store, options)
       try await CacheCommand.hold(store, for: key)

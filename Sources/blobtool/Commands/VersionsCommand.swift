@@ -22,7 +22,7 @@ struct VersionsCommand: StoreCommand {
   func validate() throws { _ = try key.checked() }
 
   func perform(on store: BlobStore) async throws {
-    let versions = try await store.versions(of: key.text)
+    let versions = try await store.validVersions(of: key.text)
     guard !versions.isEmpty else { throw Failure.noKey(key.text) }
     try LineOutput.write(versions, json: shared.json, text)
   }

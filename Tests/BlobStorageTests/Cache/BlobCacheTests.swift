@@ -13,7 +13,8 @@ func thumbnail(of name: String, at folder: String, make: @escaping @Sendable () 
   let data = try await cache.value(Data.self, forKey: "thumbnail/\(name)", priority: .high) {
     try make()  // once, however many ask for it at the same time
   }
-  try await cache.set("page/\(name)", to: data, lifetime: .seconds(600))  // false if there is no room for it
+  // False if there is no room for it.
+  try await cache.set(data, forKey: "page/\(name)", lifetime: .seconds(600), mediaType: "image/jpeg")
   try await cache.close()
   return data
 }
@@ -44,7 +45,7 @@ struct BlobCacheTests {
   func values() async throws {
     let cache = try await BlobCache.open(at: path, limits: limits)
     #expect(try await cache.data(forKey: "a") == nil)
-    #expect(try await cache.set("a", to: Data("1".utf8)))
+    #expect(try await cache.set(Data("1".utf8), forKey: "a"))
     #expect(
       try await cache.set([CacheItem(key: "b", data: Data("2".utf8)), CacheItem(key: "c", data: Data())]) == [
         true, true,
@@ -53,10 +54,10 @@ struct BlobCacheTests {
       try await cache.data(forKeys: ["a", "d", "b", "c", "a"]) == [
         Data("1".utf8), nil, Data("2".utf8), Data(), Data("1".utf8),
       ])
-    #expect(try await cache.set("p", to: Point(x: 1, y: 2)))
+    #expect(try await cache.set(Point(x: 1, y: 2), forKey: "p"))
     #expect(try await cache.value(forKey: "p") == Point(x: 1, y: 2))
     #expect(try await cache.remove(["a", "d"]) == 1)
-    #expect(try await !cache.contains("a"))
+    #expect(try await !cache.contains(key: "a"))
     #expect(try await cache.removeAll() == 3)
     #expect(try await cache.statistics().keyCount == 0)
     try await cache.close()
@@ -84,7 +85,7 @@ struct BlobCacheTests {
     // A failure is not kept.
     #expect(try await cache.value(String.self, forKey: "broken") { "mended" } == "mended")
     // What cannot be converted is made anew.
-    try await cache.set("p", to: Data("no JSON".utf8))
+    try await cache.set(Data("no JSON".utf8), forKey: "p")
     let point = try await cache.value(forKey: "p") { Point(x: 3, y: 4) }
     #expect(point == Point(x: 3, y: 4))
     #expect(try await cache.value(Point.self, forKey: "p")?.x == 3)
@@ -110,7 +111,7 @@ struct BlobCacheTests {
     }
     for await _ in isBegun {}
     if isSet {
-      try await cache.set("k", to: Data("new".utf8))
+      try await cache.set(Data("new".utf8), forKey: "k")
     } else {
       try await cache.remove(["k"])
     }
@@ -129,7 +130,9 @@ struct BlobCacheTests {
   func keysAreBytes() async throws {
     let cache = try await BlobCache.open(at: path, limits: limits)
     for round in 0..<2 {
-      for (index, key) in twins.enumerated() { try await cache.set(key, to: Data("\(round) \(index)".utf8)) }
+      for (index, key) in twins.enumerated() {
+        try await cache.set(Data("\(round) \(index)".utf8), forKey: key)
+      }
       let values = try await cache.data(forKeys: twins)
       #expect(values == [Data("\(round) 0".utf8), Data("\(round) 1".utf8)])
     }
@@ -167,9 +170,9 @@ struct BlobCacheTests {
     let first = try await BlobCache.open(at: path, limits: limits)
     let second = try await BlobCache.open(at: path, limits: limits)
     for round in 0..<20 {
-      try await first.set("k", to: Data("first \(round)".utf8))
+      try await first.set(Data("first \(round)".utf8), forKey: "k")
       #expect(try await second.data(forKey: "k") == Data("first \(round)".utf8))
-      try await second.set("k", to: Data("second \(round)".utf8))
+      try await second.set(Data("second \(round)".utf8), forKey: "k")
       #expect(try await first.data(forKey: "k") == Data("second \(round)".utf8))
     }
     try await second.remove(["k"])
@@ -185,7 +188,7 @@ struct BlobCacheTests {
     #expect(try await store.cache() == nil)
     let cache = try await store.cache(
       prefix: "images/ä", limits: CacheLimits(byteLimit: 10 << 20, keyLimit: 7, lifetime: .seconds(3)))
-    try await cache.set("k", to: Data("v".utf8))
+    try await cache.set(Data("v".utf8), forKey: "k")
     #expect(try await store.currentVersion(of: "images/äk") != nil)
     let found = try #require(try await store.cache())
     #expect(found.prefix == "images/ä")
@@ -197,7 +200,7 @@ struct BlobCacheTests {
     #expect(try await store.cache()?.limits == limits)
     // A key can go on inside what a reader takes for one character of the prefix.
     let other = try #require(try await store.cache())
-    try await other.set("\u{308}k", to: Data("v".utf8))
+    try await other.set(Data("v".utf8), forKey: "\u{308}k")
     #expect(try await other.data(forKey: "\u{308}k") == Data("v".utf8))
     #expect(try await other.removeAll() == 2)
     try await store.close()
@@ -224,19 +227,20 @@ struct BlobCacheTests {
   @Test("keeps priority and lifetime with a value, however it was stored")
   func marks() async throws {
     let cache = try await BlobCache.open(at: path, limits: limits)
-    try await cache.set("a", to: Data("x".utf8), priority: .high, lifetime: .seconds(600))
-    try await cache.set("b", to: "x", priority: .high, lifetime: .seconds(600))
+    try await cache.set(Data("x".utf8), forKey: "a", priority: .high, lifetime: .seconds(600))
+    try await cache.set("x", forKey: "b", priority: .high, lifetime: .seconds(600))
     _ = try await cache.value(String.self, forKey: "c", priority: .high, lifetime: .seconds(600)) { "x" }
     try await cache.set([
       CacheItem(key: "d", data: Data("x".utf8), priority: .high, lifetime: .seconds(600))
     ])
+    await cache.waitForStoring()
     // As Format.md says: a name, the priority, and the milliseconds.
     let expected: [UInt8] = Array("bc1".utf8) + [2, 0xC0, 0x27, 0x09, 0, 0, 0, 0, 0]
     for key in ["a", "b", "c", "d"] {
       let version = try await cache.store.currentVersion(of: key)
       #expect(version?.metadata == expected, "\(key)")
     }
-    try await cache.set("a", to: Data("x".utf8))
+    try await cache.set(Data("x".utf8), forKey: "a")
     let plain = try await cache.store.currentVersion(of: "a")
     #expect(plain?.metadata == Array("bc1".utf8) + [1] + [UInt8](repeating: 0, count: 8))
     try await cache.close()
@@ -264,18 +268,19 @@ struct BlobCacheTests {
         return "made anew"
       }
     }
+    while cache.waiterCount < 2 { await Task.yield() }
     first.cancel()
+    await #expect(throws: CancellationError.self) { try await first.value }
     end.finish()
     #expect(try await second.value == "made")
     #expect(made.count == 1)
     // Bytes that are no value are an error for those who do not make one.
-    try await cache.set("t", to: Data([0xFF]))
+    try await cache.set(Data([0xFF]), forKey: "t")
     let wrong = await #expect(throws: BlobStorageError.self) {
       try await cache.value(String.self, forKey: "t")
     }
     #expect(wrong?.code == .sourceFailed)
     #expect(wrong?.key == "t")
-    _ = await first.result
     try await cache.close()
   }
 
@@ -286,7 +291,7 @@ struct BlobCacheTests {
     let tasks = (0..<6).map { index in
       Task {
         let cache = try await BlobCache.open(at: path, limits: limits)
-        try await cache.set("k\(index)", to: Data([UInt8(index)]))
+        try await cache.set(Data([UInt8(index)]), forKey: "k\(index)")
         try await cache.close()
       }
     }
@@ -315,7 +320,7 @@ struct BlobCacheTests {
       for index in 0..<40 {
         group.addTask {
           defer { done.add() }
-          let isStored = try await cache.set("k\(index)", to: Data([1]))
+          let isStored = try await cache.set(Data([1]), forKey: "k\(index)")
           #expect(isStored)
         }
       }
@@ -345,8 +350,9 @@ struct BlobCacheTests {
       return "made"
     }
     #expect(made == "made")
+    await cache.waitForStoring()
     #expect(try await cache.data(forKey: "k") == nil)
-    let error = await #expect(throws: BlobStorageError.self) { try await cache.set("k", to: Data([1])) }
+    let error = await #expect(throws: BlobStorageError.self) { try await cache.set(Data([1]), forKey: "k") }
     #expect(error?.code == .invalidArgument)
     #expect(try await other.currentVersion(of: "k") == nil)
     try await other.close()
@@ -370,7 +376,7 @@ struct BlobCacheTests {
     .enabled(if: canReserve, "this file system cannot reserve space"))
   func reservation() async throws {
     let cache = try await BlobCache.open(at: path, limits: limits)
-    try await cache.set("k", to: Data("v".utf8))
+    try await cache.set(Data("v".utf8), forKey: "k")
     let folder = try Engine(path: path, configuration: StoreConfiguration()).folder
     let reserved = try folder.allocatedByteCount()
     try await cache.close()
