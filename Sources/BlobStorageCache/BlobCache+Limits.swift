@@ -67,7 +67,8 @@ public struct CacheConfiguration: Sendable {
 }
 
 extension BlobStore {
-  /// Turns the keys that begin with `prefix` into a cache, or opens the existing cache.
+  /// Turns the keys below a prefix into a cache, or opens the existing cache. Its keys begin with the prefix and a '/';
+  /// no '/' is put behind `KeyPrefix.bytes(_:)`.
   ///
   /// The byte limit covers the whole folder, so other keys reduce the room of the cache. A store has one cache.
   ///
@@ -78,9 +79,10 @@ extension BlobStore {
   /// - Throws: `invalidArgument` for limits out of range, for a store in a bucket and for a store with a cache under
   ///   another prefix. Also for a store that is not a cache yet and whose keys may not be evicted.
   public func cache(
-    prefix: String = "", limits: CacheLimits, evictsExistingKeys: Bool = false,
+    prefix: some KeyPrefixConvertible = KeyPrefix.all, limits: CacheLimits, evictsExistingKeys: Bool = false,
     configuration: CacheConfiguration = CacheConfiguration()
   ) async throws(BlobStorageError) -> BlobCache {
+    let prefix = prefix.keyPrefix.start
     let core = try await work { (engine) throws(BlobStorageError) in
       try CacheCore(
         engine: engine, prefix: prefix, limits: limits, memoryByteLimit: configuration.memoryByteLimit,
@@ -89,14 +91,15 @@ extension BlobStore {
     return BlobCache(store: self, core: core, memoryByteLimit: configuration.memoryByteLimit)
   }
 
-  /// Predicts what turning the keys that begin with `prefix` into a cache, or changing its limits, would evict at once.
+  /// Predicts what turning the keys below a prefix into a cache, or changing its limits, would evict at once.
   ///
   /// - Throws: `invalidArgument` for limits out of range and for a store in a bucket.
   /// - Complexity: looks at every such key; twice if the limits are exceeded.
   public func cacheForecast(
-    prefix: String = "", limits: CacheLimits
+    prefix: some KeyPrefixConvertible = KeyPrefix.all, limits: CacheLimits
   ) async throws(BlobStorageError) -> CacheForecast {
-    try await work { (engine) throws(BlobStorageError) in
+    let prefix = prefix.keyPrefix.start
+    return try await work { (engine) throws(BlobStorageError) in
       try engine.cacheForecast(prefix: prefix, limits: limits)
     }
   }

@@ -199,12 +199,13 @@ public final class BlobCache: Sendable {
     return try await change { (core) throws(BlobStorageError) in try core.remove(keys) }
   }
 
-  /// Drops all keys that begin with `prefix` and returns how many existed.
+  /// Drops the keys of a prefix and returns how many existed.
   ///
   /// - Throws: `invalidArgument` for a cache that was ended, and for the empty prefix, which is most often a mistake:
   ///   ``removeAll()`` drops every key.
   @discardableResult
-  public func removeAll(prefix: String) async throws(BlobStorageError) -> Int {
+  public func removeAll(prefix: some KeyPrefixConvertible) async throws(BlobStorageError) -> Int {
+    let prefix = prefix.keyPrefix
     makings.outdate(prefix: prefix)
     return try await change { (core) throws(BlobStorageError) in
       try core.removeAll(prefix: Engine.nonempty(prefix, elseSay: "removeAll()"))
@@ -216,7 +217,7 @@ public final class BlobCache: Sendable {
   /// - Throws: `invalidArgument` for a cache that was ended.
   @discardableResult
   public func removeAll() async throws(BlobStorageError) -> Int {
-    makings.outdate(prefix: "")
+    makings.outdate(prefix: .all)
     return try await change { (core) throws(BlobStorageError) in try core.removeAll() }
   }
 

@@ -92,7 +92,8 @@ public struct BlockingBlobCache: Sendable {
 
   /// Drops all keys that begin with `prefix`, which is not empty, and returns how many existed.
   @discardableResult
-  public func removeAll(prefix: String) throws(BlobStorageError) -> Int {
+  public func removeAll(prefix: some KeyPrefixConvertible) throws(BlobStorageError) -> Int {
+    let prefix = prefix.keyPrefix
     cache.makings.outdate(prefix: prefix)
     return try cache.opened.perform { (core) throws(BlobStorageError) in
       try core.removeAll(prefix: Engine.nonempty(prefix, elseSay: "removeAll()"))
@@ -102,7 +103,7 @@ public struct BlockingBlobCache: Sendable {
   /// Drops all keys of the cache.
   @discardableResult
   public func removeAll() throws(BlobStorageError) -> Int {
-    cache.makings.outdate(prefix: "")
+    cache.makings.outdate(prefix: .all)
     return try cache.opened.perform { (core) throws(BlobStorageError) in try core.removeAll() }
   }
 

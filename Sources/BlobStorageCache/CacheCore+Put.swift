@@ -234,14 +234,14 @@ extension CacheCore {
     return count
   }
 
-  /// Drops all keys of the cache, a page at a time.
+  /// Drops keys of the cache, a page at a time.
   ///
   /// - Throws: `invalidArgument` when another process has ended the cache: its keys must stay.
-  package func removeAll(prefix: String = "") throws(BlobStorageError) -> Int {
+  package func removeAll(prefix: KeyPrefix = .all) throws(BlobStorageError) -> Int {
     try engine.checkOpen()
     var count = 0
     // Each page begins after the last: until a collection, dropped keys have rows that would be passed again.
-    var pages = KeyPages(engine.catalog, prefix: self.prefix + prefix, countMax: 1_000)
+    var pages = KeyPages(engine.catalog, prefix: prefix, for: prefixBytes, countMax: 1_000)
     while let keys = try pages.next({ key, _, _ in (key, 1) }) {
       try adoptLimits()
       count += try dropAll(keys)

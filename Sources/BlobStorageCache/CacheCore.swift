@@ -99,7 +99,7 @@ package final class CacheCore: Sendable {
   }
 
   private static func requireNoKeys(_ engine: Engine, _ prefix: String) throws(BlobStorageError) {
-    guard let key = try engine.keys(prefix, after: nil, limit: 1).first?.key else { return }
+    guard let key = try engine.keys(.bytes(prefix), after: nil, limit: 1).first?.key else { return }
     throw BlobStorageError(
       .invalidArgument,
       "The store at \(engine.folder.path) is not a cache and has keys, such as “\(key)”: "
@@ -224,7 +224,8 @@ extension CacheCore {
   /// Notes every key that is not noted yet, and returns the expired keys.
   func index() throws(BlobStorageError) -> [[UInt8]] {
     var expired: [[UInt8]] = []
-    try engine.forEachPage(prefix: prefix, countMax: Self.pageCount) { (page) throws(BlobStorageError) in
+    try engine.forEachPage(prefix: .bytes(prefix), countMax: Self.pageCount) {
+      (page) throws(BlobStorageError) in
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
         for entry in page {
           let key = Array(entry.key.utf8)

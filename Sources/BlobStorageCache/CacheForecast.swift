@@ -33,7 +33,7 @@ extension Engine {
     let oldestGood = limits.lifetime.map { now - min(now, $0.milliseconds) } ?? 0
     var expired = (count: 0, byteCount: Int64(0))
     var (first, last) = (Double.infinity, -Double.infinity)
-    try forEachPage(prefix: prefix) { page in
+    try forEachPage(prefix: .bytes(prefix)) { page in
       for version in page.lazy.map(\.current) {
         forecast.keyCount += 1
         forecast.byteCount = forecast.byteCount.addingClamped(version.byteCount)
@@ -49,7 +49,7 @@ extension Engine {
     let excessCount = limits.keyLimit.map { forecast.keyCount - $0 } ?? 0
     if excess > 0 || excessCount > 0 {
       var steps = [(count: Int, byteCount: Int64)](repeating: (0, 0), count: 1_024)
-      try forEachPage(prefix: prefix) { page in
+      try forEachPage(prefix: .bytes(prefix)) { page in
         for version in page.lazy.map(\.current) {
           let share = (version.created.timeIntervalSince1970 - first) / max(last - first, 0.001)
           let step = Int(min(max(share, 0), 1) * Double(steps.count - 1))

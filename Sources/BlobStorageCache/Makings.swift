@@ -247,9 +247,9 @@ final class Makings: Sendable {
     }
   }
 
-  func outdate(prefix: String) {
+  func outdate(prefix: KeyPrefix) {
     state.withLock { state in
-      state.found = state.found.filter { !$0.key.starts(with: prefix.utf8) }
+      state.found = state.found.filter { !prefix.contains($0.key) }
     }
   }
 }

@@ -54,7 +54,8 @@ extension BlobStore {
     let snapshots = try await Self.blocking { () throws(BlobStorageError) in try repository.snapshots() }
     let states = try await states()
     var names = Set(states.compactMap(\.name))
-    let known = states.filter { $0.prefix.utf8.elementsEqual(options.prefix.utf8) }
+    let prefix = options.prefix.start
+    let known = states.filter { $0.prefix.utf8.elementsEqual(prefix.utf8) }
     let youngest = known.map(\.created).max()
     for snapshot in snapshots {
       func last(isWhole: Bool) -> TreeState? {
@@ -120,7 +121,12 @@ extension BlobStore {
       // Of the same snapshot, the whole state is the later one.
       options.stateDate = isWhole ? snapshot.created : snapshot.created.addingTimeInterval(-0.001)
       options.comparesContent = true
-      if !isWhole { options.knownState = last(isWhole: false)?.id }
+      options.origin = TreeOrigin(
+        snapshot.paths, identity: snapshot.identity, host: snapshot.host, isTakenOver: true)
+      if !isWhole {
+        options.knownState = last(isWhole: false)?.id
+        options.missingPaths = ["what \(repository.program.rawValue) could not write of \(snapshot.id)"]
+      }
       let imported = try await importFiles([folder.path], options: options, progress: progress)
       report.newByteCount += imported.newByteCount
       report.storedByteCount += imported.storedByteCount

@@ -32,7 +32,14 @@ public struct SnapshotRepository: Sendable, Hashable {
     public var created: Date
     /// The name of the state that it becomes.
     public var stateName: String
-    /// Details that a state cannot keep: the host and tags of restic, or the name of borg's archive.
+    /// The machine that it was made on; nil if the program does not say.
+    public var host: String?
+    /// The paths that it has; empty if the program does not say.
+    public var paths: [String] = []
+    /// What tells its series from others of the host: the paths for restic, and for borg the user and the archive's name
+    /// up to its date or number.
+    var identity: [String] = []
+    /// Details for a person: the host and tags of restic, or the host and name of borg's archive.
     public var notes: [String]
 
     /// Whether a state of that name is this snapshot, whole or in part. The name has a number if it was taken.
@@ -58,17 +65,22 @@ public struct SnapshotRepository: Sendable, Hashable {
       found = try decoded([ResticSnapshot].self, output).map { snapshot in
         var notes = ["host \(snapshot.hostname ?? "unknown")"]
         if let tags = snapshot.tags, !tags.isEmpty { notes.append("tags \(tags.joined(separator: ", "))") }
+        let paths = snapshot.paths ?? []
         return Snapshot(
           id: snapshot.id, created: Self.date(snapshot.time), stateName: "restic-\(snapshot.id.prefix(8))",
-          notes: notes)
+          host: snapshot.hostname, paths: paths, identity: paths, notes: notes)
       }
     case .borg:
-      let output = try run(["list", "--json", place]).output
+      let output = try run(["list", "--json", "--format", "{hostname}{username}", place]).output
       found = try decoded(BorgList.self, output).archives.map { archive in
-        Snapshot(
+        let series = archive.name.firstMatch(of: /[-_.:@ ]*(?:\d{4}-?\d{2}|[-_.:@ ]\d)/).map {
+          String(archive.name[..<$0.range.lowerBound])
+        }
+        return Snapshot(
           id: archive.name, created: Self.date(archive.start ?? archive.time),
-          stateName: "borg-\(archive.id.prefix(8))",
-          notes: ["archive “\(archive.name)”"])
+          stateName: "borg-\(archive.id.prefix(8))", host: archive.hostname,
+          identity: ["user \(archive.username ?? "")", "archive \(series ?? archive.name)"],
+          notes: (archive.hostname.map { ["host \($0)"] } ?? []) + ["archive “\(archive.name)”"])
       }
     }
     return found.sorted { ($0.created, $0.id) < ($1.created, $1.id) }
@@ -96,6 +108,7 @@ public struct SnapshotRepository: Sendable, Hashable {
     var time: String
     var hostname: String?
     var tags: [String]?
+    var paths: [String]?
   }
 
   private struct BorgList: Decodable {
@@ -104,6 +117,8 @@ public struct SnapshotRepository: Sendable, Hashable {
       var name: String
       var start: String?
       var time: String
+      var hostname: String?
+      var username: String?
     }
 
     var archives: [Archive]

@@ -22,15 +22,15 @@ final class ChangeSearch: Sendable {
 
   private static let keyCountMax = 10_000
 
-  private let prefix: [UInt8]
+  private let prefix: KeyPrefix
   private let state = Mutex(State())
   /// One look at a time, because several loops may share the changes.
   private let turn = IOLock<Void>(())
 
-  init(prefix: String) { self.prefix = Array(prefix.utf8) }
+  init(prefix: KeyPrefix) { self.prefix = prefix }
 
   private func isObserved(_ key: [UInt8]) -> Bool {
-    key.starts(with: prefix) && !InternalKey.isInternal(key)
+    prefix.contains(key) && !InternalKey.isInternal(key)
   }
 
   /// Removes and returns the next change to deliver.

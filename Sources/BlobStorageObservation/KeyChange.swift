@@ -11,7 +11,7 @@ public enum KeyChange: Sendable, Hashable {
 }
 
 extension BlobStore {
-  /// The changes that become visible from now on, in this process or any other, to keys that begin with a prefix.
+  /// The changes that become visible from now on, in this process or any other, to keys of a prefix.
   ///
   /// Call it first and load what you show afterwards: then no change is missed. After its last change a key is
   /// delivered at least once, with its state at that time. So a consumer that applies each change to what it loaded
@@ -32,9 +32,9 @@ extension BlobStore {
   /// - Complexity: each look reads a row for each pack, and the records that are new. Changes of other machines appear
   ///   once this machine has extended its catalog.
   public func changes(
-    prefix: String = "", interval: Duration = .milliseconds(100)
+    prefix: some KeyPrefixConvertible = KeyPrefix.all, interval: Duration = .milliseconds(100)
   ) async throws(BlobStorageError) -> KeyChanges {
-    let search = ChangeSearch(prefix: prefix)
+    let search = ChangeSearch(prefix: prefix.keyPrefix)
     let engine = try await read { (engine) throws(BlobStorageError) in
       try search.advance(engine)
       return ObjectIdentifier(engine)

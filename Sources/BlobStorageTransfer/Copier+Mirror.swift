@@ -58,7 +58,7 @@ extension Copier {
       report.droppedVersionCount += others.reduce(0) { $0 + $1.versionCount }
     }
     try dropStates(lacking: true)
-    if options.prefix.isEmpty, !options.isDryRun {
+    if options.prefix.isAll, !options.isDryRun {
       let replaced = try target.internalVersions(InternalKey.Purpose.replaced.prefix).map(\.key)
       try target.dropInternal(try notShown(replaced, lacking: true))
     }
@@ -82,7 +82,7 @@ extension Copier {
   ///
   /// - Parameter lacking: whether to drop states that the source does not know as well.
   func dropStates(lacking: Bool) throws(BlobStorageError) {
-    guard options.prefix.isEmpty, !options.isDryRun else { return }
+    guard options.prefix.isAll, !options.isDryRun else { return }
     let states = try StateFile(target).states()
     let keys = states.map { InternalKey.Purpose.state.key(Array($0.id.description.utf8)) }
     let links = try target.internalVersions(InternalKey.Purpose.link.prefix).map(\.key)

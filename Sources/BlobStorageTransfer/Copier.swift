@@ -141,7 +141,7 @@ package final class Copier {
       try forEachPage(of: .attributes, add)
       if try !target.internalVersions(InternalKey.Purpose.state.prefix).isEmpty {
         // First: the copy drops these versions under the keys that they had, and states of the target may have them.
-        try forEachPage(prefix: InternalKey.Purpose.replaced.key(options.prefix.utf8)) {
+        try forEachPage(of: options.prefix, for: InternalKey.Purpose.replaced.prefix) {
           (keys) throws(BlobStorageError) in
           try add(try replacedSince(keys))
         }
@@ -151,7 +151,7 @@ package final class Copier {
     }
     try forEachPage(add)
     try copy(batch)
-    if options.prefix.isEmpty, !options.isDryRun {
+    if options.prefix.isAll, !options.isDryRun {
       batch = Batch()
       // A state may have become a link since the links were read.
       try forEachPage(of: .link, add)
@@ -220,9 +220,9 @@ package final class Copier {
   private func forEachPage(
     _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    try forEachPage(prefix: Array(options.prefix.utf8), body)
+    try forEachPage(of: options.prefix, body)
     let purposes: [InternalKey.Purpose] =
-      options.prefix.isEmpty ? [.attributes, .replaced, .link, .state, .hold] : [.attributes]
+      options.prefix.isAll ? [.attributes, .replaced, .link, .state, .hold] : [.attributes]
     for purpose in purposes { try forEachPage(of: purpose, body) }
   }
 
@@ -230,7 +230,7 @@ package final class Copier {
     of purpose: InternalKey.Purpose, _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     let isOfStates = purpose == .link || purpose == .state
-    try forEachPage(prefix: purpose.prefix) { (keys) throws(BlobStorageError) in
+    try forEachPage(of: .all, for: purpose.prefix) { (keys) throws(BlobStorageError) in
       // A state that was recorded since may name versions that the copy has passed: the next copy brings it.
       try body(
         isOfStates ? keys.filter { $0.shown.isEmpty || stateIDs.contains(Self.stateID($0.bytes)) } : keys)
@@ -241,10 +241,11 @@ package final class Copier {
   private static func stateID(_ key: [UInt8]) -> [UInt8] { Array(key.dropFirst(2)) }
 
   private func forEachPage(
-    prefix: [UInt8], _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
+    of prefix: KeyPrefix, for purpose: [UInt8] = [],
+    _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     var pages = KeyPages(
-      source.catalog, prefix: prefix, includesHidden: true, countMax: Self.versionCountOfPage)
+      source.catalog, prefix: prefix, for: purpose, includesHidden: true, countMax: Self.versionCountOfPage)
     while let page = try pages.next({ (bytes, name, transaction) throws(BlobStorageError) in
       var key = CopiedKey(bytes: bytes)
       key.shown = try transaction.versions(of: name)

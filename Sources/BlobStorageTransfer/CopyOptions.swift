@@ -7,7 +7,7 @@ import BlobStorage
 /// only the target has stay, and so does what a hold of the target protects.
 public struct CopyOptions: Sendable, Hashable {
   /// The prefix of the keys to copy.
-  public var prefix: String
+  public var prefix: KeyPrefix
   /// Whether to drop versions in the target that the source does not show, including those that it never had.
   ///
   /// The copy refuses a source with known damage (`corrupted`), and to drop more than a tenth of the target's keys with
@@ -21,10 +21,11 @@ public struct CopyOptions: Sendable, Hashable {
   public var maximumByteRate: Int64?
 
   public init(
-    prefix: String = "", isMirror: Bool = false, isForced: Bool = false, isDryRun: Bool = false,
+    prefix: some KeyPrefixConvertible = KeyPrefix.all, isMirror: Bool = false, isForced: Bool = false,
+    isDryRun: Bool = false,
     maximumByteRate: Int64? = nil
   ) {
-    self.prefix = prefix
+    self.prefix = prefix.keyPrefix
     self.isMirror = isMirror
     self.isForced = isForced
     self.isDryRun = isDryRun

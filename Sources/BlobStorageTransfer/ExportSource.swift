@@ -42,7 +42,7 @@ struct ExportSource {
     var entries: [(key: [UInt8], stamp: Stamp)] = []
     var isAtEnd = true
     while let entry = try walk.next() {
-      guard case .version(let stamp) = entry.content, entry.key.starts(with: options.prefix.utf8) else {
+      guard case .version(let stamp) = entry.content, options.prefix.contains(entry.key) else {
         continue
       }
       entries.append((entry.key, stamp))

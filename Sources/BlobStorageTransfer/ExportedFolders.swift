@@ -58,7 +58,7 @@ struct ExportedFolders {
       // The contents of a folder follow it.
       if let last, entry.key.starts(with: last) { folders[last]?.isEmpty = false }
       last = nil
-      guard case .folder(let metadata) = entry.content, entry.key.starts(with: options.prefix.utf8),
+      guard case .folder(let metadata) = entry.content, options.prefix.contains(entry.key),
         let mark = FileMark(metadata: metadata)
       else { continue }
       folders[entry.key] = Folder(key: entry.key, mark: mark, isEmpty: true)
@@ -75,9 +75,9 @@ struct ExportedFolders {
   private func path(of folder: Folder) -> [UInt8]? {
     var key = folder.key
     if key.last == UInt8(ascii: "/") { key.removeLast() }
-    if folder.key.count <= options.stripped.utf8.count, options.stripped.utf8.starts(with: folder.key) {
-      return folder.key.elementsEqual(options.stripped.utf8) || key.elementsEqual(options.stripped.utf8)
-        ? [] : nil
+    let stripped = options.stripped.start.utf8
+    if folder.key.count <= stripped.count, stripped.starts(with: folder.key) {
+      return folder.key.elementsEqual(stripped) || key.elementsEqual(stripped) ? [] : nil
     }
     let text = String(decoding: key, as: UTF8.self)
     return VersionWriter.path(of: text, folder.mark.attributes, options).flatMap {

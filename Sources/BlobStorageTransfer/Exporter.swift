@@ -35,6 +35,7 @@ final class Exporter {
     owners =
       options.restoresAttributes && (options.restoresOwners ?? OwnerNames.isRoot) ? OwnerNames() : nil
     report.isDryRun = options.isDryRun
+    report.state = options.state
     self.progress = progress ?? { _ in }
   }
 
@@ -51,7 +52,7 @@ final class Exporter {
     let folders = try ExportedFolders(engine, options)
     report.damaged += folders.unreadable
     // Without anything to write, no folder is created.
-    if options.state == nil, !options.prefix.isEmpty,
+    if options.state == nil, !options.prefix.isAll,
       try engine.keys(options.prefix, after: nil, limit: 1).isEmpty, folders.isEmpty
     {
       return report

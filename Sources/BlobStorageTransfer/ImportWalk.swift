@@ -149,7 +149,7 @@ struct ImportWalk: ~Copyable {
   private mutating func source(
     _ path: FilePath, _ name: (text: String, isEscaped: Bool), _ status: FileStatus
   ) -> ImportSource? {
-    let key = options.prefix + name.text
+    let key = options.prefix.start + name.text
     guard key.utf8.count <= BlobLimits.maximumKeyByteCount else {
       skipTooLong(path.string)
       return nil
@@ -171,7 +171,7 @@ struct ImportWalk: ~Copyable {
     }
     let isFolder = status.kind == .directory
     if excluded.excludesPath(name.text, isFolder: isFolder) {
-      unseen.insert(options.prefix + name.text)
+      unseen.insert(options.prefix.start + name.text)
       return nil
     }
     let bytes = Array(name.text.utf8)
@@ -204,7 +204,7 @@ struct ImportWalk: ~Copyable {
     walker = consume found
     guard above != nil || hasOneRoot else { return nil }
     return folder(
-      path.string, options.prefix + self.above.text, status, isNameEscaped: self.above.isEscaped)
+      path.string, options.prefix.start + self.above.text, status, isNameEscaped: self.above.isEscaped)
   }
 
   /// A folder that was entered, if its attributes are kept.
@@ -232,7 +232,7 @@ struct ImportWalk: ~Copyable {
       var shown: String { root.string + "/" + String(decoding: item.pathBytes, as: UTF8.self) }
       let (name, isEscaped) = EscapedName.key(of: item.pathBytes)
       let (path, isNameEscaped) = (above.text + name, isEscaped || above.isEscaped)
-      let key = options.prefix + path
+      let key = options.prefix.start + path
       if excluded.excludes(path, isFolder: item.status?.kind == .directory) {
         if item.status?.kind == .directory, item.failure == nil { walker?.skipDescendants() }
         unseen.insert(key)

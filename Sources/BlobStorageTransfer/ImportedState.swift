@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTrees
 import Foundation
+import SystemPackage
 
 /// Collects what an import finds, and records it as a state if the import records one.
 ///
@@ -11,11 +12,15 @@ final class ImportedState {
   /// Nil if the recorder holds the lock, or in a dry run.
   private let lock: StatesLock?
 
-  init(_ engine: Engine, _ options: ImportOptions, sources: [String], start: Date) throws(BlobStorageError) {
+  init(
+    _ engine: Engine, _ options: ImportOptions, _ paths: [FilePath], created: Date
+  ) throws(BlobStorageError) {
     if options.recordsState, !options.isDryRun {
+      var origin = options.origin
+      if origin == nil { origin = try Self.origin(of: paths, options) }
       recorder = try StateRecorder(
-        engine, prefix: options.prefix, name: options.stateName, sources: sources,
-        created: options.stateDate ?? start)
+        engine, prefix: options.prefix.start, name: options.stateName, origin: origin ?? TreeOrigin([]),
+        created: options.stateDate ?? created)
     } else {
       recorder = nil
       // An import refuses a name that is taken, so its dry run does. A cache may get no state.
@@ -24,6 +29,23 @@ final class ImportedState {
       }
     }
     lock = recorder == nil && !options.isDryRun ? try StatesLock.shared(engine.folder) : nil
+  }
+
+  /// Files of one folder are one source, because a program may name its files by the day. So is a list of files, which
+  /// says nothing of where the next one comes from.
+  private static func origin(
+    of paths: [FilePath], _ options: ImportOptions
+  ) throws(BlobStorageError) -> TreeOrigin {
+    var sources: [String] = []
+    var identity: [String] = []
+    for path in paths {
+      let whole = try Engine.absolute(path.string).lexicallyNormalized()
+      sources.append(whole.string)
+      if options.keepsPaths { continue }
+      let isFile = try SystemFiles().status(of: path)?.kind == .regular
+      identity.append(isFile ? whole.removingLastComponent().pushing("*").string : whole.string)
+    }
+    return TreeOrigin(sources, identity: identity)
   }
 
   var isRecorded: Bool { recorder != nil }
@@ -46,10 +68,11 @@ final class ImportedState {
 
   /// Records the state; nil if the import records none.
   ///
-  /// - Parameter failureCount: the number of files missing from the state.
-  func finish(failureCount: Int, _ options: ImportOptions) throws(BlobStorageError) -> TreeState? {
+  /// - Parameter failed: the paths of the files that the state lacks.
+  func finish(failed: [String], _ options: ImportOptions) throws(BlobStorageError) -> TreeState? {
     guard let recorder else { return nil }
-    recorder.state.failureCount = failureCount
+    recorder.state.failedPaths = options.missingPaths + failed
+    recorder.state.failureCount = recorder.state.failedPaths.count
     // An import that found nothing records no state.
     guard recorder.state.fileCount + recorder.state.linkCount + recorder.state.folderCount > 0 else {
       return nil

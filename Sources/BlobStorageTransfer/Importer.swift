@@ -68,6 +68,7 @@ package final class Importer {
   package func run(_ paths: [some PathConvertible]) throws(BlobStorageError) -> ImportReport {
     let paths = try paths.map { (path) throws(BlobStorageError) in try path.filePath() }
     let start = Date()
+    let created = engine.clock.date
     try engine.checkOpen()
     let lossCount = engine.sharing.keptLossCount(of: engine.writer)
     limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: engine.environment.time)
@@ -79,17 +80,18 @@ package final class Importer {
     }
     cache = try openCache()
     // A cache gets no state, because its values come and go.
-    if let cache, cache.prefix.utf8.starts(with: options.prefix.utf8) || isCached(options.prefix) {
+    let prefix = options.prefix.start
+    if let cache, cache.prefix.utf8.starts(with: prefix.utf8) || isCached(prefix) {
       options.recordsState = false
     }
     // The record of a state has no room for so long a prefix.
-    if options.stateName == nil, options.prefix.utf8.count > StateRecorder.prefixByteCountMax {
+    if options.stateName == nil, prefix.utf8.count > StateRecorder.prefixByteCountMax {
       options.recordsState = false
     }
     // What is found in these is stored again.
     let failedPacks = try engine.failedPacks()
     let context = try ImportContext(engine, options, clock, cachePrefix: cache?.prefixBytes)
-    let state = try ImportedState(engine, options, sources: paths.map(\.string), start: start)
+    let state = try ImportedState(engine, options, paths, created: created)
     self.state = state
     report.uselessPatterns = Self.uselessPatterns(options, paths)
     if options.dropsMissing { missing = MissingKeys(engine, options, paths, start: start) }
@@ -127,7 +129,7 @@ package final class Importer {
     total = ImportCount.Total(fileCount: seenCount, byteCount: seenByteCount)
     try synchronize(exceptFailed: failedPacks, since: lossCount, recordsState: state.isRecorded)
     // Last: everything that a state names must be on the medium before the state.
-    report.state = try state.finish(failureCount: report.skipped.count { $0.isFailure }, options)
+    report.state = try state.finish(failed: report.skipped.filter(\.isFailure).map(\.path), options)
     // States keep the versions, so they come first.
     report.droppedKeyCount = options.isDryRun ? gone.count : try drop(gone)
     report.duration = .seconds(Date().timeIntervalSince(start))
@@ -503,7 +505,7 @@ extension Importer {
     guard let cache else { return }
     try cache.holdLimit()
     var presentCount = 0
-    try engine.forEachPage(prefix: cache.prefix) { page in
+    try engine.forEachPage(prefix: .bytes(cache.prefix)) { page in
       presentCount += page.count { cachedKeys.contains(Array($0.key.utf8)) }
     }
     report.evictedFileCount = cachedKeys.count - presentCount

@@ -41,7 +41,7 @@ struct KeyCollision {
     }
     guard folders.count + names.count > 1 else { return nil }
     return try find(folders, names, below: "", keepsLinks: options.keepsAttributes).map { found in
-      KeyCollision(key: options.prefix + found.key, paths: found.paths)
+      KeyCollision(key: options.prefix.start + found.key, paths: found.paths)
     }
   }
 
@@ -62,7 +62,7 @@ struct KeyCollision {
             || named.contains(path) && status.kind == .directory
             || named.contains(other) && otherStatus.kind == .directory
         else { continue }
-        return KeyCollision(key: options.prefix + name, paths: [other.string, path.string])
+        return KeyCollision(key: options.prefix.start + name, paths: [other.string, path.string])
       }
     }
     return nil

@@ -29,7 +29,8 @@ struct MissingKeys {
   ///
   /// - Throws: `corrupted` if the last state of other paths cannot be read, which may have any key.
   func find(unseen: UnseenKeys, cachePrefix: [UInt8]?) throws(BlobStorageError) -> [Key] {
-    let prefix = Array(options.prefix.utf8)
+    // The key that has the prefix as its name is none of this import's.
+    let prefix = KeyPrefix.bytes(options.prefix.start)
     var pages = KeyPages(engine.catalog, prefix: prefix, countMax: 1_000)
     var missing: [Key] = []
     let reading: KeyPages.Reading<Key> = { (key, name, _) throws(BlobStorageError) in
@@ -50,11 +51,10 @@ struct MissingKeys {
   private func keysOfOthers() throws(BlobStorageError) -> Set<Int> {
     let states = StateFile(engine)
     var last: [Series: TreeState] = [:]
+    let prefix = options.prefix.start
     for state in try states.states()
-    where state.prefix.utf8.starts(with: options.prefix.utf8)
-      || options.prefix.utf8.starts(with: state.prefix.utf8)
-    {
-      if Self.isOf(state, options.prefix, paths) { continue }
+    where state.prefix.utf8.starts(with: prefix.utf8) || prefix.utf8.starts(with: state.prefix.utf8) {
+      if Self.isOf(state, prefix, paths) { continue }
       last[Series(prefix: Array(state.prefix.utf8), sources: Self.normalized(state.sources))] = state
     }
     var keys: Set<Int> = []
@@ -115,7 +115,7 @@ extension Importer {
           + " that is intended.", path: folder)
     }
     guard report.fileCount + report.linkCount == 0, options.recordsState else { return }
-    let last = try StateFile(engine).states().last { MissingKeys.isOf($0, options.prefix, paths) }
+    let last = try StateFile(engine).states().last { MissingKeys.isOf($0, options.prefix.start, paths) }
     guard let last, last.fileCount + last.linkCount > 0 else { return }
     throw BlobStorageError(
       .sourceEmpty,

@@ -14,7 +14,9 @@ struct SharedPaths {
 
   init(_ engine: Engine, _ options: ExportOptions, _ reads: CacheReads?) throws(BlobStorageError) {
     self.options = options
-    guard !options.stripped.isEmpty, !options.prefix.utf8.starts(with: options.stripped.utf8) else { return }
+    let stripped = options.stripped.start.utf8
+    guard !stripped.isEmpty, options.prefix.own != nil || !options.prefix.start.utf8.starts(with: stripped)
+    else { return }
     var source = try ExportSource(engine, options, reads)
     defer { source.close() }
     while let page = try source.next() {
@@ -44,7 +46,7 @@ struct SharedPaths {
   }
 
   private func isStripped(_ version: BlobVersion) -> Bool {
-    version.key.utf8.starts(with: options.stripped.utf8)
+    version.key.utf8.starts(with: options.stripped.start.utf8)
   }
 
   private static func folders(above path: [UInt8]) -> [[UInt8]] {

@@ -4,8 +4,8 @@ import Foundation
 
 /// Options for importing files.
 ///
-/// Every regular file below a path is stored under the prefix and its path relative to it, '/'-separated; a path that
-/// is a file is stored under the prefix and its name. If two files would get the same key, the import throws
+/// Every regular file below a path is stored under the prefix, a '/' and its path relative to it, '/'-separated; a path
+/// that is a file is stored under the prefix, a '/' and its name. No '/' is put behind ``KeyPrefix/bytes(_:)``. If two files would get the same key, the import throws
 /// `keysCollide` before it stores anything.
 ///
 /// A file is not read again if it has the size, modification time, change time and inode of its last import. It is read
@@ -21,7 +21,7 @@ import Foundation
 /// folders. A value of a cache keeps its extended attributes only if all have at most about 1,000 bytes. See
 /// ``FileAttributes``.
 public struct ImportOptions: Sendable, Hashable {
-  public var prefix: String
+  public var prefix: KeyPrefix
   public var replacement: Replacement
   public var durability: Durability
   public var codec: CodecKind?
@@ -50,13 +50,17 @@ public struct ImportOptions: Sendable, Hashable {
   public var stateName: String?
   /// The time of the state; nil for the time of the import.
   package var stateDate: Date?
+  /// Where the state comes from; nil for the paths of the import.
+  package var origin: TreeOrigin?
+  /// What the state lacks besides the files that this import skips.
+  package var missingPaths: [String] = []
   /// Whether a file with the bytes and attributes of the current version keeps it, even if it was moved or copied.
   package var comparesContent = false
   /// Whether keys that have a version keep it as the current one: other versions are kept for the state alone.
   package var keepsCurrent = false
   /// A state that stands for this import's, if that would have the same entries.
   package var knownState: TreeState.ID?
-  /// The paths are a list of files and folders: each file gets the prefix and its whole path as its key, without `./` and
+  /// The paths are a list of files and folders: each file gets the prefix, a '/' and its whole path as its key, without `./` and
   /// a '/' in front. Patterns then match from the beginning of that path.
   public var keepsPaths: Bool
   /// Whether an import may find no file although the last state of the same prefix and paths has some. Otherwise it
@@ -72,7 +76,8 @@ public struct ImportOptions: Sendable, Hashable {
   public var maximumByteRate: Int64?
 
   public init(
-    prefix: String = "", replacement: Replacement = .replaceCurrent, durability: Durability = .durable,
+    prefix: some KeyPrefixConvertible = KeyPrefix.all, replacement: Replacement = .replaceCurrent,
+    durability: Durability = .durable,
     codec: CodecKind? = nil, isDryRun: Bool = false, excluded: [String] = [], readsUnchanged: Bool = false,
     keepsAttributes: Bool = true, keepsOwners: Bool? = nil, staysOnFileSystem: Bool = false,
     excludesCaches: Bool = false, recordsState: Bool = true, stateName: String? = nil,
@@ -87,7 +92,7 @@ public struct ImportOptions: Sendable, Hashable {
     self.keepsOwners = keepsOwners
     self.staysOnFileSystem = staysOnFileSystem
     self.excludesCaches = excludesCaches
-    self.prefix = prefix
+    self.prefix = prefix.keyPrefix
     self.replacement = replacement
     self.durability = durability
     self.codec = codec
@@ -220,9 +225,9 @@ public struct ImportReport: Sendable, Hashable, Codable {
 /// repeated.
 public struct ExportOptions: Sendable, Hashable {
   /// The prefix of the keys to export.
-  public var prefix: String
-  /// The prefix to remove from each key.
-  public var stripped: String
+  public var prefix: KeyPrefix
+  /// The prefix to remove from the keys below it, with its '/'.
+  public var stripped: KeyPrefix
   /// Replaces files and links that exist, also where folders are to be, empty folders where files are to be, and
   /// attributes of folders.
   public var overwrites: Bool
@@ -240,15 +245,16 @@ public struct ExportOptions: Sendable, Hashable {
   public var maximumByteRate: Int64?
 
   public init(
-    prefix: String = "", stripped: String = "", overwrites: Bool = false, patterns: [String] = [],
+    prefix: some KeyPrefixConvertible = KeyPrefix.all, stripped: some KeyPrefixConvertible = KeyPrefix.all,
+    overwrites: Bool = false, patterns: [String] = [],
     state: TreeState? = nil, restoresAttributes: Bool = true, restoresOwners: Bool? = nil,
     isDryRun: Bool = false, maximumByteRate: Int64? = nil
   ) {
     self.state = state
     self.restoresAttributes = restoresAttributes
     self.restoresOwners = restoresOwners
-    self.prefix = prefix
-    self.stripped = stripped
+    self.prefix = prefix.keyPrefix
+    self.stripped = stripped.keyPrefix
     self.overwrites = overwrites
     self.patterns = patterns
     self.isDryRun = isDryRun
@@ -273,12 +279,14 @@ public struct ExportReport: Sendable, Hashable, Codable {
   public var skipped: [SkippedFile] = []
   /// Keys that could not be read because the store is damaged, and states with unreadable attributes of folders.
   public var damaged: [SkippedFile] = []
+  /// The state that was exported; it says if it lacks files. Nil for current versions.
+  public var state: TreeState?
   public var duration = Duration.zero
 
   public init() {}
 
   private enum CodingKeys: String, CodingKey {
-    case byteCount, unchangedByteCount, skipped, damaged
+    case byteCount, unchangedByteCount, skipped, damaged, state
     case isDryRun = "dryRun"
     case fileCount = "files"
     case linkCount = "links"

@@ -46,7 +46,8 @@ struct VersionWriter: Sendable {
     of key: String, _ attributes: FileAttributes?, _ options: ExportOptions
   ) -> [UInt8]? {
     var path = Array(key.utf8)
-    if path.starts(with: options.stripped.utf8) { path.removeFirst(options.stripped.utf8.count) }
+    let stripped = options.stripped.start.utf8
+    if path.starts(with: stripped) { path.removeFirst(stripped.count) }
     return attributes?.isNameEscaped == true ? EscapedName.path(ofKey: path) : path
   }
 

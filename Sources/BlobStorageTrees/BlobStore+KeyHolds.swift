@@ -5,8 +5,8 @@ import Foundation
 public enum HoldTarget: Sendable, Hashable {
   /// All versions of a key.
   case key(String)
-  /// All versions of all keys with this prefix.
-  case prefix(String)
+  /// All versions of all keys of this prefix.
+  case prefix(KeyPrefix)
   /// A state, and all versions of keys with its prefix that existed when it was recorded.
   case state(TreeState)
 }
@@ -46,7 +46,9 @@ extension BlobStore {
       switch target {
       case .key(let key): hold = KeyHold(name: name, prefix: try Engine.keyBytes(key), isExact: true)
       case .prefix(let prefix):
-        hold = KeyHold(name: name, prefix: Array(try Engine.nonempty(prefix, elseSay: "a state").utf8))
+        let prefix = try Engine.nonempty(prefix, elseSay: "a state")
+        hold = KeyHold(
+          name: name, prefix: Array((prefix.own ?? prefix.start).utf8), isPath: prefix.own != nil)
       case .state(let state):
         guard let stamp = try engine.internalVersions(StateRecord(state).key).first?.stamp else {
           throw Self.dropped(state)

@@ -60,20 +60,21 @@ extension BlobStore {
     try await read { (engine) throws(BlobStorageError) in try StateList(engine).unreadable }
   }
 
-  /// Calls `body` with pages of a state's files, links and folders whose keys begin with a prefix, in key order.
+  /// Calls `body` with pages of a state's files, links and folders of a prefix, in key order.
   ///
   /// - Throws: `corrupted` if the state cannot be read, and what `body` throws.
   /// - Complexity: reads all entries of the state, and looks up the versions of those that `body` gets.
   public func forEachEntry(
-    of state: TreeState, prefix: String = "",
+    of state: TreeState, prefix: some KeyPrefixConvertible = KeyPrefix.all,
     _ body: @escaping @Sendable ([TreeEntry]) throws -> Void
   ) async throws {
+    let prefix = prefix.keyPrefix
     let result: Result<Void, any Error> = try await work { (engine) throws(BlobStorageError) in
       let walk = try StateFile(engine).walk(state)
       defer { walk.close() }
       while true {
         try CancellationFlag.check()
-        let page = try TreeEntry.page(of: walk, prefix: Array(prefix.utf8), engine)
+        let page = try TreeEntry.page(of: walk, prefix: prefix, engine)
         if page.isEmpty { return .success(()) }
         do { try body(page) } catch { return .failure(error) }
       }
@@ -186,11 +187,11 @@ extension TreeEntry {
 
   /// The next page of entries; empty at the end.
   static func page(
-    of walk: StateWalk, prefix: [UInt8], _ engine: Engine
+    of walk: StateWalk, prefix: KeyPrefix, _ engine: Engine
   ) throws(BlobStorageError) -> [TreeEntry] {
     var entries: [StateEntry] = []
     while entries.count < countMax, let entry = try walk.next() {
-      if entry.key.starts(with: prefix) { entries.append(entry) }
+      if prefix.contains(entry.key) { entries.append(entry) }
     }
     guard !entries.isEmpty else { return [] }
     return try engine.catalog.read { (transaction) throws(BlobStorageError) in

@@ -1,7 +1,7 @@
 import BlobStorage
 import Foundation
 
-/// Drops states and archived versions by their age. Never drops a version that a remaining state has.
+/// Drops states and archived versions by their age, or chosen states. Never drops a version that a remaining state has.
 struct Retention {
   private static let keyCountOfPage = 500
   private static let decisionCountMax = 10_000
@@ -20,11 +20,11 @@ struct Retention {
     report.isDryRun = isDryRun
   }
 
-  private var prefix: String {
+  private var prefix: KeyPrefix {
     switch scope {
-    case .all: ""
+    case .all: .all
     case .prefix(let prefix): prefix
-    case .key(let key): key
+    case .key(let key): .below(key)
     }
   }
 
@@ -56,19 +56,51 @@ struct Retention {
     return report
   }
 
-  /// Drops states and, if no import is under way, the replaced versions that no state has.
+  /// Drops these states, whatever the policy says.
+  mutating func drop(_ states: [TreeState]) throws(BlobStorageError) -> TreeRetentionReport {
+    try engine.checkOpen()
+    let lock = try StatesLock.exclusive(engine.folder)
+    defer { withExtendedLifetime(lock) {} }
+    let list = try StateList(engine)
+    let ids = Set(states.map(\.id))
+    for hold in try engine.keyHolds() {
+      guard let number = hold.state, ids.contains(TreeState.ID(number)) else { continue }
+      throw BlobStorageError(
+        .held, "Snapshot \(TreeState.ID(number)) is held by “\(hold.name)”: release that hold first.")
+    }
+    let dropped = list.states.map(\.state).filter { ids.contains($0.id) }
+    report.droppedStateCount = dropped.count
+    report.keptStateCount = list.states.count - dropped.count
+    report.decisions = dropped.map { RetentionDecision(state: $0, created: $0.created, reasons: []) }
+    let isLossless = try engine.losses().isEmpty
+    try drop(dropped, list, isAlone: lock != nil && isLossless)
+    try engine.synchronize()
+    try engine.makeFoundDurable(.durable, hasDropped: true)
+    return report
+  }
+
+  /// Drops the states that the policy does not keep.
   private mutating func dropStates(
     _ unreadable: [UnreadableState], isAlone: Bool
   ) throws(BlobStorageError) {
-    var list = try StateList(engine)
+    let list = try StateList(engine)
     let dropped = droppedStates(
       list.states.map(\.state), Set(unreadable.map(\.id)).union(try uncertainStates(list)),
       try engine.keyHolds())
     let droppedIDs = Set(dropped.map(\.id))
     add(unreadable.filter { !droppedIDs.contains($0.id) })
+    try drop(dropped, list, isAlone: isAlone)
+  }
+
+  /// Drops states and, if no import is under way, the replaced versions that no state has.
+  private mutating func drop(
+    _ dropped: [TreeState], _ list: StateList, isAlone: Bool
+  ) throws(BlobStorageError) {
+    var list = list
     // States first: if the process is killed, the next run drops the versions that no state has.
     if !isDryRun {
       // A power cut must not take those that stay, and leave the drops of the others.
+      let droppedIDs = Set(dropped.map(\.id))
       let kept = dropped.isEmpty ? [] : list.states.filter { !droppedIDs.contains($0.state.id) }.map(\.key)
       try KeptVersions(engine.writer).securePacks(of: kept) { (_, name, _) in
         name.current.map { [$0.row.place] } ?? []
@@ -136,33 +168,40 @@ struct Retention {
   }
 
   /// Whether a state can have keys of the scope.
-  private func concerns(_ state: TreeState) -> Bool {
-    state.prefix.utf8.starts(with: prefix.utf8) || prefix.utf8.starts(with: state.prefix.utf8)
-  }
+  private func concerns(_ state: TreeState) -> Bool { state.overlaps(prefix) }
 
-  /// - Parameter unreadable: states that cannot be read, or that may still be lost. The rules judge them as well,
-  ///   but they displace no other state.
+  /// The states that the policy drops, judged series by series.
+  ///
+  /// - Parameter unreadable: states that cannot be read, or that may still be lost. The rules judge these, and those
+  ///   that are incomplete, as well, but they displace no complete one.
   private mutating func droppedStates(
     _ states: [TreeState], _ unreadable: Set<TreeState.ID>, _ holds: [KeyHold]
   ) -> [TreeState] {
     var dropped: [TreeState] = []
-    let concerned = states.filter { $0.prefix.utf8.starts(with: prefix.utf8) }
-    for (_, group) in Dictionary(grouping: concerned, by: { Array($0.prefix.utf8) }) {
-      let group = Array(group.reversed())
-      let readable = group.filter { !unreadable.contains($0.id) }
-      let reasonsIfRead = Dictionary(
-        uniqueKeysWithValues: zip(readable, policy.reasons(for: readable.map(\.created))))
-      for (state, reasonsOfAll) in zip(group, policy.reasons(for: group.map(\.created))) {
-        let reasons = reasonsIfRead[state] ?? reasonsOfAll
+    let now = engine.clock.date
+    let concerned = states.filter { $0.isWithin(prefix) }
+    for (_, series) in Dictionary(grouping: concerned, by: \.series) {
+      let youngestFirst = Array(series.reversed())
+      let readable = youngestFirst.filter { !unreadable.contains($0.id) }
+      // Each is judged beside those that are at least as good.
+      var reasons: [TreeState.ID: [String]] = [:]
+      for peers in [readable.filter(\.isComplete), readable, youngestFirst] {
+        for (state, found) in zip(peers, policy.reasons(for: peers.map(\.created), now: now)) {
+          if reasons[state.id] == nil { reasons[state.id] = found }
+        }
+      }
+      for state in youngestFirst {
         let held = holds.filter { $0.state == state.id.number }.map { "hold “\($0.name)”" }
         let decision = RetentionDecision(
-          state: state, created: state.created, reasons: reasons + held)
+          state: state, created: state.created, reasons: (reasons[state.id] ?? []) + held)
         report.decisions.append(decision)
+        if state.isAhead(of: now) { report.ahead.append(state) }
         if decision.isKept { report.keptStateCount += 1 } else { dropped.append(state) }
       }
     }
     report.droppedStateCount = dropped.count
-    report.decisions.sort { $0.created > $1.created }
+    report.decisions.sort { ($0.created, $0.state?.id.number ?? 0) > ($1.created, $1.state?.id.number ?? 0) }
+    report.ahead.sort { $0.created < $1.created }
     return dropped
   }
 
@@ -180,7 +219,7 @@ struct Retention {
     defer { forest?.close() }
     let isOfCallers = internalPrefix.isEmpty
     var pages = KeyPages(
-      engine.catalog, prefix: internalPrefix + Array(prefix.utf8), countMax: Self.keyCountOfPage)
+      engine.catalog, prefix: prefix, for: internalPrefix, countMax: Self.keyCountOfPage)
     while let page = try pages.next({ [engine] (key, name, transaction) throws(BlobStorageError) in
       var certain: [StampedVersion] = []
       if name.versionCount > 1 || !isOfCallers {
@@ -198,7 +237,7 @@ struct Retention {
       let held = try engine.holds(on: page.map(\.0))
       for (offset, (whole, versions)) in page.enumerated() {
         let key = Array(whole.dropFirst(internalPrefix.count))
-        if versions.isEmpty || isOfKey && !key.elementsEqual(prefix.utf8) { continue }
+        if versions.isEmpty || isOfKey && !key.elementsEqual(prefix.text.utf8) { continue }
         let candidates = isOfCallers ? versionsToDrop(versions) : versions
         if candidates.isEmpty { continue }
         let walk: StateForest
@@ -238,7 +277,7 @@ struct Retention {
 
   /// Archived versions that no rule keeps.
   private func versionsToDrop(_ versions: [StampedVersion]) -> [StampedVersion] {
-    let reasons = policy.reasons(for: versions.map(\.created))
+    let reasons = policy.reasons(for: versions.map(\.created), now: engine.clock.date)
     return zip(versions, reasons).dropFirst().filter { $0.1.isEmpty }.map(\.0)
   }
 
@@ -272,8 +311,11 @@ extension BlobStore {
   ///
   /// The report lists remaining states that cannot be read. No version of a key with their prefix is dropped.
   ///
-  /// - Parameter scope: for a key, drops its archived versions. Otherwise drops states whose prefixes begin with the
-  ///   scope's, replaced versions that no state has any more, and archived versions.
+  /// Judges each series of snapshots by itself. Snapshots that are dated more than a day ahead of now stay, displace no
+  /// other, and are in the report. An incomplete one displaces no complete one.
+  ///
+  /// - Parameter scope: for a key, drops its archived versions. Otherwise drops states all of whose keys the scope has,
+  ///   replaced versions that no state has any more, and archived versions.
   ///   While an import or a copy into the store is under way, or something is lost, drops no versions. Drops nothing
   ///   for a version or state that may still be lost: in a sealed pack whose sync has failed, until gc has stored it
   ///   again; in a bucket, until its process has published it.

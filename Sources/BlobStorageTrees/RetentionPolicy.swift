@@ -3,7 +3,7 @@ import Foundation
 
 /// Which states or versions to keep, by their age. Keeps whatever any rule keeps.
 public struct RetentionPolicy: Sendable, Hashable {
-  /// Keeps this many of the youngest.
+  /// Keeps this many of those that were recorded last.
   public var last: Int?
   /// Keeps the youngest of each of the last hours, days, weeks (from Monday), months or years that have one.
   public var hourly: Int?
@@ -11,7 +11,7 @@ public struct RetentionPolicy: Sendable, Hashable {
   public var weekly: Int?
   public var monthly: Int?
   public var yearly: Int?
-  /// Keeps all that are at most this much older than the youngest.
+  /// Keeps all that are at most this old, and the youngest.
   public var within: Duration?
   /// The time zone in which days begin.
   public var timeZone = TimeZone.current
@@ -35,34 +35,52 @@ public struct RetentionPolicy: Sendable, Hashable {
 
   /// The reasons to keep each of some states or versions; none for one that no rule keeps.
   ///
-  /// - Parameter dates: their times, youngest first.
-  public func reasons(for dates: [Date]) -> [[String]] {
+  /// A time that lies more than a day ahead of now is a reason of its own and counts for no rule. Each rule that keeps
+  /// anything keeps the youngest: so none empties a series whose times are wrong.
+  ///
+  /// - Parameters:
+  ///   - dates: their times, youngest first by the order in which they were recorded. A clock that was set can make a
+  ///     time earlier than the one after it.
+  ///   - now: what ``within`` counts from.
+  public func reasons(for dates: [Date], now: Date) -> [[String]] {
     var reasons = [[String]](repeating: [], count: dates.count)
-    for index in dates.indices.prefix(max(0, last ?? 0)) { reasons[index].append("last") }
+    let present = dates.indices.filter { !TreeState.isAhead(dates[$0], of: now) }
+    for index in dates.indices where TreeState.isAhead(dates[index], of: now) {
+      reasons[index].append("ahead of now")
+    }
+    for index in present.prefix(max(0, last ?? 0)) { reasons[index].append("last") }
     var calendar = Calendar(identifier: .iso8601)
     calendar.timeZone = timeZone
-    let rules: [(String, Int?, Set<Calendar.Component>)] = [
-      ("hourly", hourly, [.year, .month, .day, .hour]), ("daily", daily, [.year, .month, .day]),
-      ("weekly", weekly, [.yearForWeekOfYear, .weekOfYear]), ("monthly", monthly, [.year, .month]),
-      ("yearly", yearly, [.year]),
+    let rules: [(String, Int?, Calendar.Component)] = [
+      ("hourly", hourly, .hour), ("daily", daily, .day), ("weekly", weekly, .weekOfYear),
+      ("monthly", monthly, .month), ("yearly", yearly, .year),
     ]
-    for (name, count, components) in rules {
-      var rest = count ?? 0
-      var known: DateComponents?
-      for (index, date) in dates.enumerated() where rest > 0 {
-        let period = calendar.dateComponents(components, from: date)
-        if period == known { continue }
-        known = period
-        rest -= 1
-        reasons[index].append(name)
+    for (name, count, component) in rules {
+      guard let count, count > 0, let youngest = present.first else { continue }
+      // The youngest of each period; that of all comes first, whatever its time.
+      var periods: [Date: Int] = [:]
+      for index in present {
+        let start = Self.start(of: component, dates[index], calendar)
+        if periods[start] == nil { periods[start] = index }
       }
+      let others = periods.sorted { $0.key > $1.key }.map(\.value).filter { $0 != youngest }
+      for index in [youngest] + others.prefix(count - 1) { reasons[index].append(name) }
     }
-    if let within, let youngest = dates.first {
-      for (index, date) in dates.enumerated() where youngest.timeIntervalSince(date) <= within.seconds {
+    if let within {
+      for index in present
+      where index == present.first || now.timeIntervalSince(dates[index]) <= within.seconds {
         reasons[index].append("within")
       }
     }
     return reasons
+  }
+
+  /// When the period of a time begins. At the end of summer time, two hours have one name and are two periods.
+  private static func start(of component: Calendar.Component, _ date: Date, _ calendar: Calendar) -> Date {
+    guard component == .hour else { return calendar.dateInterval(of: component, for: date)?.start ?? date }
+    let offset = Double(calendar.timeZone.secondsFromGMT(for: date))
+    let seconds = ((date.timeIntervalSince1970 + offset) / 3_600).rounded(.down) * 3_600
+    return Date(timeIntervalSince1970: seconds - offset)
   }
 }
 
@@ -87,13 +105,15 @@ public struct TreeRetentionReport: Sendable, Hashable, Codable {
   public var droppedVersionCount = 0
   /// One for every state, and for dropped versions while there are fewer than 10,000.
   public var decisions: [RetentionDecision] = []
+  /// States that are dated more than a day ahead of now, oldest first. The rules ignore them, and they stay.
+  public var ahead: [TreeState] = []
   /// States that cannot be read. The retention kept what they may need, unless the rules dropped them.
   public var unreadable: [UnreadableState] = []
 
   public init() {}
 
   private enum CodingKeys: String, CodingKey {
-    case decisions, unreadable
+    case decisions, ahead, unreadable
     case isDryRun = "dryRun"
     case keptStateCount = "statesKept"
     case droppedStateCount = "statesDropped"

@@ -10,19 +10,12 @@ package struct StateFile: Sendable {
   /// All states whose records can be read, oldest first.
   package func states() throws(BlobStorageError) -> [TreeState] { try StateList(engine).states.map(\.state) }
 
-  /// The last state of a prefix.
-  func last(of prefix: String) throws(BlobStorageError) -> StateRecord? {
-    try StateList(engine).states.last { $0.state.prefix.utf8.elementsEqual(prefix.utf8) }
-  }
+  /// The wall clock's time.
+  package var now: Date { engine.clock.date }
 
-  /// The last state of each prefix that begins with this one, or that this one begins with, oldest first.
-  package func latest(overlapping prefix: String) throws(BlobStorageError) -> [TreeState] {
-    var found: [[UInt8]: TreeState] = [:]
-    for state in try states()
-    where prefix.utf8.starts(with: state.prefix.utf8) || state.prefix.utf8.starts(with: prefix.utf8) {
-      found[Array(state.prefix.utf8)] = state
-    }
-    return found.values.sorted { $0.created < $1.created }
+  /// The last snapshot of each series that can have keys of a prefix, oldest first.
+  package func latest(overlapping prefix: KeyPrefix) throws(BlobStorageError) -> [TreeState] {
+    SnapshotChoice(try states(), now: now).latest(overlapping: prefix)
   }
 
   /// Throws `invalidArgument` for a name that no state can have, or that one has.

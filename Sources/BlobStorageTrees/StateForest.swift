@@ -154,7 +154,7 @@ final class StateForest {
 
   /// The states that these ranges of a line stand for, oldest first.
   func states(in ranges: [Range<Int>]) -> [TreeState] {
-    ranges.joined().filter { nodes[$0].isWanted }.map { nodes[$0].record.state }
-      .sorted { ($0.created, $0.id.number) < ($1.created, $1.id.number) }
+    ranges.joined().filter { nodes[$0].isWanted }.map { nodes[$0].record }
+      .sorted { $0.index < $1.index }.map(\.state)
   }
 }

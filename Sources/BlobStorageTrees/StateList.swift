@@ -23,7 +23,7 @@ extension UnreadableState {
 
 /// The records of the states of a store.
 struct StateList {
-  /// Oldest first.
+  /// In the order in which they were recorded: of snapshots that were taken over, in that of their times.
   var states: [StateRecord] = []
   /// Dropped states that others build on.
   var links: [StateRecord] = []
@@ -34,7 +34,7 @@ struct StateList {
     for purpose in [InternalKey.Purpose.state, .link] {
       for version in try engine.internalVersions(purpose.prefix) {
         do throws(BlobStorageError) {
-          let record = try StateRecord(metadata: version.row.metadata)
+          let record = try StateRecord(metadata: version.row.metadata, stamp: version.stamp)
           // In a forged store, two records could name one state.
           guard version.key == (purpose == .state ? record.key : record.linkKey) else {
             throw BlobStorageError(.corrupted, "its record is that of another state")
@@ -47,7 +47,7 @@ struct StateList {
         }
       }
     }
-    states.sort { ($0.state.created, $0.state.id.number) < ($1.state.created, $1.state.id.number) }
+    states = StateRecord.sorted(states)
   }
 
   /// The IDs of the states that these build on, directly or indirectly.

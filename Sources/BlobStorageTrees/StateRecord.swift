@@ -17,14 +17,49 @@ struct StateRecord: Hashable, Sendable {
   /// Bytes of entries in the whole state that the chain begins with.
   var wholeByteCount: Int64 = 0
 
+  /// Whether it has its time and its place in the series from another program.
+  var isTakenOver = false
+  /// Its place in its series: 1 more than the greatest that the import knew, whatever the clock said. 0 for a snapshot
+  /// that was taken over, and for one of an earlier build.
+  var number = 0
+  /// The stamp of the version that is its record; none before it is stored.
+  var stamp = Stamp.none
+  /// Its place in the list of all.
+  var index = 0
+
   var key: [UInt8] { InternalKey.Purpose.state.key(Array(state.id.description.utf8)) }
   var linkKey: [UInt8] { InternalKey.Purpose.link.key(Array(state.id.description.utf8)) }
 
-  /// The encoded record, with as many sources as fit.
+  private enum Flag {
+    static let parent: UInt64 = 1, takenOver: UInt64 = 2, series: UInt64 = 4
+    static let all = parent | takenOver | series
+  }
+
+  /// The time that orders it among other series: that of its record's stamp, or the time that another program gave it.
+  private var time: UInt64 {
+    guard isTakenOver else { return stamp.time }
+    return UInt64(min(max(0, state.created.timeIntervalSince1970 * 1_000), Double(Stamp.timeMax >> 16))) << 16
+  }
+
+  /// Orders records by time, and those of each series among their places by their numbers.
+  static func sorted(_ records: [Self]) -> [Self] {
+    var records = records.sorted {
+      ($0.time, $0.stamp, $0.state.id.number) < ($1.time, $1.stamp, $1.state.id.number)
+    }
+    for places in Dictionary(grouping: records.indices, by: { records[$0].state.series }).values {
+      let members = places.map { records[$0] }
+      let order = members.indices.sorted { (members[$0].number, $0) < (members[$1].number, $1) }
+      for (place, index) in zip(places, order) { records[place] = members[index] }
+    }
+    for index in records.indices { records[index].index = index }
+    return records
+  }
+
+  /// The encoded record, with as many sources and paths of failed files as fit.
   var metadata: [UInt8] {
     var writer = ByteWriter(capacity: 256)
     writer.raw(Self.tag)
-    writer.varint(UInt64(parent == nil ? 0 : 1))
+    writer.varint((parent == nil ? 0 : Flag.parent) | (isTakenOver ? Flag.takenOver : 0) | Flag.series)
     writer.integer(state.id.number)
     writer.varint(UInt64((max(0, state.created.timeIntervalSince1970) * 1_000).rounded()))
     if let parent { writer.integer(parent.number) }
@@ -35,40 +70,58 @@ struct StateRecord: Hashable, Sendable {
       writer.varint(count)
     }
     writer.varint(UInt64(state.byteCount))
-    for text in [state.name ?? "", state.prefix] {
-      writer.varint(text.utf8.count)
-      writer.raw(Array(text.utf8))
+    for text in [state.name ?? "", state.prefix] { Self.write(Array(text.utf8), &writer) }
+    writer.integer(state.series.number)
+    writer.varint(number)
+    Self.write(Array((state.host ?? "").utf8.prefix(Self.hostByteCountMax)), &writer)
+    // Paths of failed files take at most half of the room, so that there is some for sources.
+    let room = (BlobLimits.maximumMetadataByteCount - writer.bytes.count) / 2
+    var failed = ByteWriter()
+    var failedCount = 0
+    for path in state.failedPaths.map({ Array($0.utf8) }) where failed.bytes.count + path.count + 4 <= room {
+      Self.write(path, &failed)
+      failedCount += 1
     }
-    for source in state.sources {
-      let bytes = Array(source.utf8)
-      guard writer.bytes.count + bytes.count + 2 <= BlobLimits.maximumMetadataByteCount else { break }
-      writer.varint(bytes.count)
-      writer.raw(bytes)
+    writer.varint(failedCount)
+    writer.raw(failed.bytes)
+    for source in state.sources.map({ Array($0.utf8) }) {
+      guard writer.bytes.count + source.count + 2 <= BlobLimits.maximumMetadataByteCount else { break }
+      Self.write(source, &writer)
     }
     return writer.bytes
+  }
+
+  private static let hostByteCountMax = 64
+  static let numberMax = 1 << 50
+
+  private static func write(_ text: [UInt8], _ writer: inout ByteWriter) {
+    writer.varint(text.count)
+    writer.raw(text)
   }
 
   init(_ state: TreeState) { self.state = state }
 
   /// - Throws: `corrupted` for bytes that are no state, `unsupportedFormat` for the record of a later build.
-  init(metadata: [UInt8]) throws(BlobStorageError) {
+  init(metadata: [UInt8], stamp: Stamp = .none) throws(BlobStorageError) {
     guard metadata.starts(with: Self.tag) else {
       throw BlobStorageError(.unsupportedFormat, "A state was written by a later build.")
     }
     self = try bridge(metadata) { (raw) throws(BlobStorageError) in try Self(fields: raw) }
+    self.stamp = stamp
   }
 
   private init(fields raw: UnsafeRawBufferPointer) throws(BlobStorageError) {
     var reader = ByteReader(raw)
     _ = try reader.bytes(Self.tag.count)
     let flags = try reader.varint()
-    guard flags <= 1 else {
+    guard flags <= Flag.all else {
       throw BlobStorageError(.unsupportedFormat, "A state was written by a later build.")
     }
+    isTakenOver = flags & Flag.takenOver != 0
     let id = TreeState.ID(try reader.integer())
     let created = Date(timeIntervalSince1970: Double(try reader.varint(atMost: 1 << 50)) / 1_000)
     state = TreeState(id: id, prefix: "", created: created)
-    if flags & 1 != 0 { parent = TreeState.ID(try reader.integer()) }
+    if flags & Flag.parent != 0 { parent = TreeState.ID(try reader.integer()) }
     depth = try reader.varint(atMost: Int(Int32.max))
     changesByteCount = Int64(try reader.varint(atMost: 1 << 50))
     wholeByteCount = Int64(try reader.varint(atMost: 1 << 50))
@@ -80,6 +133,16 @@ struct StateRecord: Hashable, Sendable {
     let name = try Self.text(&reader)
     state.name = name.isEmpty ? nil : name
     state.prefix = try Self.text(&reader)
+    state.series = TreeSeries(prefix: state.prefix, number: 0)
+    if flags & Flag.series != 0 {
+      state.series.number = try reader.integer()
+      number = try reader.varint(atMost: Self.numberMax)
+      let host = try Self.text(&reader)
+      state.host = host.isEmpty ? nil : host
+      for _ in 0..<(try reader.varint(atMost: BlobLimits.maximumMetadataByteCount)) {
+        state.failedPaths.append(try Self.text(&reader))
+      }
+    }
     while reader.remainingByteCount > 0 { state.sources.append(try Self.text(&reader)) }
   }
 

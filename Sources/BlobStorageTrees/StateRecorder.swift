@@ -18,6 +18,7 @@ package final class StateRecorder {
   private static let depthMax = 200
 
   package var state: TreeState
+  private let isTakenOver: Bool
   private let states: StateFile
   /// Keeps retentions from dropping versions that are replaced meanwhile.
   private let lock: StatesLock
@@ -27,7 +28,7 @@ package final class StateRecorder {
 
   /// - Throws: `invalidArgument` for a prefix or name that is too long, or a name that is taken.
   package init(
-    _ engine: Engine, prefix: String, name: String?, sources: [String], created: Date
+    _ engine: Engine, prefix: String, name: String?, origin: TreeOrigin, created: Date
   ) throws(BlobStorageError) {
     states = StateFile(engine)
     lock = try StatesLock.shared(engine.folder)
@@ -35,7 +36,10 @@ package final class StateRecorder {
       id: TreeState.ID(engine.environment.randomNumber()), name: name, prefix: prefix,
       // Rounded to the precision of the record.
       created: Date(timeIntervalSince1970: (created.timeIntervalSince1970 * 1_000).rounded() / 1_000))
-    state.sources = sources
+    isTakenOver = origin.isTakenOver
+    (state.sources, state.host) = (origin.sources, origin.host)
+    let kinds = [origin.host.map { "host " + $0 }, isTakenOver ? "taken over" : nil].compactMap { $0 }
+    state.series = TreeSeries(prefix: prefix, origin: origin.identity.map { "path " + $0 } + kinds)
     guard prefix.utf8.count <= Self.prefixByteCountMax else {
       throw BlobStorageError(
         .invalidArgument,
@@ -108,7 +112,12 @@ package final class StateRecorder {
 
   private func store(_ durability: Durability) throws(BlobStorageError) {
     var record = StateRecord(state)
-    let parent = try states.last(of: state.prefix)
+    record.isTakenOver = isTakenOver
+    let known = try StateList(states.engine).states
+    let series = known.filter { $0.state.series == state.series }
+    if !isTakenOver { record.number = min((series.map(\.number).max() ?? 0) + 1, StateRecord.numberMax) }
+    // It differs least from the last of its series, or else of its prefix.
+    let parent = series.last ?? known.last { $0.state.prefix.utf8.elementsEqual(state.prefix.utf8) }
     if let parent, let changes = try changes(since: parent) {
       record.parent = parent.state.id
       record.depth = parent.depth + 1

@@ -40,32 +40,42 @@ public struct TreeState: Sendable, Hashable, Codable {
   public var name: String?
   /// The prefix of its keys.
   public var prefix: String
-  /// When the import began, or the time of the snapshot that was migrated.
+  /// When the import began by the wall clock of its machine, or the time of the snapshot that was taken over.
   public var created: Date
-  /// The paths that were imported.
+  /// The absolute paths that were imported.
   public var sources: [String] = []
+  /// The machine that a snapshot of another program was made on; nil if that is not known, and for an import of files.
+  public var host: String?
+  /// The snapshots that it is a later or earlier one of: those of one prefix with the same sources and host.
+  public var series: TreeSeries
   public var fileCount = 0
   public var linkCount = 0
   public var folderCount = 0
   /// The length of all files together.
   public var byteCount: Int64 = 0
-  /// Files that could not be read, and that the state lacks.
+  /// Files that could not be read, and that the snapshot lacks.
   public var failureCount = 0
+  /// The paths of some of them: as many as its record has room for.
+  public var failedPaths: [String] = []
 
   public init(id: ID, name: String? = nil, prefix: String, created: Date) {
     self.id = id
     self.name = name
     self.prefix = prefix
     self.created = created
+    series = TreeSeries(prefix: prefix, number: 0)
   }
 
   private enum CodingKeys: String, CodingKey {
-    case id, name, prefix, created, sources, byteCount
+    case id, name, prefix, created, sources, host, series, byteCount, failedPaths
     case fileCount = "files"
     case linkCount = "links"
     case folderCount = "folders"
     case failureCount = "failed"
   }
+
+  /// Whether it has files, and all that the import was to store. Another one displaces no complete one of its series.
+  public var isComplete: Bool { failureCount == 0 && fileCount + linkCount > 0 }
 
   /// Its text for a person: the name, or else the ID.
   public var text: String { name ?? id.description }

@@ -75,23 +75,29 @@ struct ByteCountArgument: ExpressibleByArgument, ExpressibleByIntegerLiteral {
   }
 }
 
-/// A length of time as the user typed it: a number and s, m, h or d. A number alone means seconds.
+/// A length of time as the user typed it: a number and s, m, h, d, w or y. A number alone means seconds.
 struct DurationArgument: ExpressibleByArgument {
   var value: Duration
+  /// Whether the user named a unit. Where a duration decides what is dropped, there must be one.
+  let hasUnit: Bool
   private let text: String
 
   init?(argument: String) {
-    let units: [Character: Double] = ["s": 1, "m": 60, "h": 3_600, "d": 86_400]
+    let units: [Character: Double] = [
+      "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400, "y": 365 * 86_400,
+    ]
     let unit = argument.last.flatMap { units[$0] }
     guard let number = Double(unit == nil ? argument : String(argument.dropLast())), number > 0,
       number * (unit ?? 1) < 1e11
     else { return nil }
     value = .seconds(number * (unit ?? 1))
+    hasUnit = unit != nil
     text = argument
   }
 
   init(seconds: Int) {
     value = .seconds(seconds)
+    hasUnit = true
     text = "\(seconds)s"
   }
 

@@ -51,9 +51,9 @@ struct Failure: Error {
     Self(ExitStatus.notFound, "There is no key “\(key.printable)” in the store.")
   }
 
-  /// No key begins with the prefix.
-  static func noKeys(of prefix: String) -> Self {
-    Self(ExitStatus.notFound, "No key in the store begins with “\(prefix.printable)”.")
+  /// No key is of the prefix.
+  static func noKeys(of prefix: KeyPrefix) -> Self {
+    Self(ExitStatus.notFound, "No key in the store \(prefix.description).")
   }
 
   /// No key matches the pattern.
@@ -73,7 +73,7 @@ struct Failure: Error {
     switch code {
     case .corrupted: ExitStatus.damaged
     case .busy, .conditionFailed: ExitStatus.busy
-    case .keysCollide: ExitStatus.wrongUsage
+    case .keysCollide, .ambiguousSnapshot: ExitStatus.wrongUsage
     case .missingVersion: ExitStatus.notFound
     default: ExitStatus.failed
     }

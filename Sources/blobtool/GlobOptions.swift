@@ -20,13 +20,14 @@ struct GlobOptions: ParsableArguments {
     return { key in patterns.isEmpty || patterns.contains { $0.matches(key) } }
   }
 
-  /// A prefix that all these keys have, to list fewer: that of the pattern, if there is one pattern; else `prefix`.
-  func prefix(within prefix: String) -> String {
+  /// A prefix that all matching keys of `prefix` have, to list fewer: that of the pattern, if there is one pattern and
+  /// it is longer; else `prefix`.
+  func prefix(within prefix: KeyPrefix) -> KeyPrefix {
     guard glob.count == 1, let first = glob.first.map(KeyPattern.init)?.prefix,
-      first.utf8.starts(with: prefix.utf8)
+      first.utf8.count > prefix.text.utf8.count
     else {
       return prefix
     }
-    return first
+    return .bytes(first)
   }
 }

@@ -30,7 +30,7 @@ enum KeyCompletion {
       guard !StorePlace.isInBucket(path) else { return [] }
       let store = try await BlobStore.openReadOnly(at: path)
       // A shell takes one completion a line, and a terminal obeys some characters.
-      return try await store.keys(prefix: prefix, limit: keyCountMax).map(\.key)
+      return try await store.keys(prefix: .bytes(prefix), limit: keyCountMax).map(\.key)
         .filter { $0.printable == $0 }.map(written)
     } catch { return [] }
   }

@@ -15,14 +15,55 @@ struct StateArgument: ExpressibleByArgument {
     text = argument
   }
 
-  /// Finds the state that the text means.
+  /// Finds the snapshot that the text means, and says if it lacks files.
   ///
   /// - Parameters:
-  ///   - prefix: the prefix of the keys in question; a time means the last state of these.
-  ///   - isOfPrefix: whether a time means the last import of just that prefix.
-  /// - Throws: `Failure` if there is no such state, or if the text fits several.
-  func state(in store: BlobStore, prefix: String = "", isOfPrefix: Bool = false) async throws -> TreeState {
-    let states = try await store.states()
+  ///   - prefix: the prefix of the keys in question; a time means the last snapshot of these.
+  ///   - series: the series that a time means; nil for any that has the keys.
+  /// - Throws: `Failure` if there is no such snapshot, or if the text fits several.
+  func state(
+    in store: BlobStore, prefix: KeyPrefix = .all, of series: TreeSeries? = nil
+  ) async throws -> TreeState {
+    let found = try await find(in: store, prefix, series)
+    if found.failureCount > 0 {
+      let names = found.failedPaths.map { "“\($0.printable)”" }.joined(separator: ", ")
+      let some = found.failedPaths.count < found.failureCount ? ", among them " : ": "
+      StandardError.say(
+        "warning: snapshot \(found.text.printable) is incomplete: it lacks \(HumanText.count(found.failureCount, "file")) that"
+          + " could not be read when it was recorded\(names.isEmpty ? "" : some + names)")
+    }
+    return found
+  }
+
+  private func find(
+    in store: BlobStore, _ prefix: KeyPrefix, _ series: TreeSeries?
+  ) async throws -> TreeState {
+    if let named = try named(among: try await store.states(), prefix) { return named }
+    let time = Self.time(text)
+    guard time != nil || text == "latest" else { throw missing }
+    for state in try await store.unreadableStates() {
+      StandardError.say(
+        "warning: state \(state.text) cannot be read, and may be a later one: \(state.reason.printable)")
+    }
+    let found: TreeState?
+    if let series {
+      found = try await store.snapshot(at: time, of: series)
+    } else {
+      found = try await store.snapshot(at: time, prefix: prefix)
+    }
+    guard let found else {
+      throw Failure(
+        ExitStatus.notFound,
+        "There is no state of “\((series?.prefix ?? prefix.text).printable)” from then or before.")
+    }
+    return found
+  }
+
+  /// The snapshot of that name, or whose ID begins with the text; nil if there is none.
+  ///
+  /// - Parameter prefix: the prefix of the keys in question, which decides among several of one name.
+  /// - Throws: `Failure` if there are several.
+  func named(among states: [TreeState], _ prefix: KeyPrefix = .all) throws -> TreeState? {
     let all = states.filter { $0.isNamed(text) }
     let named = all.count > 1 ? all.filter { $0.overlaps(prefix) } : all
     if named.count > 1 {
@@ -33,66 +74,31 @@ struct StateArgument: ExpressibleByArgument {
     }
     if let named = named.first { return named }
     let digits = text.lowercased()
-    if digits.count >= Self.digitCountMin, digits.allSatisfy({ $0.isASCII && $0.isHexDigit }) {
-      let found = states.filter { $0.id.description.hasPrefix(digits) }
-      if found.count > 1 {
-        throw Failure(
-          ExitStatus.wrongUsage,
-          "The IDs of several states begin with \(text): \(found.prefix(5).map(\.id.description).joined(separator: ", "))."
-        )
-      }
-      if let state = found.first { return state }
+    guard digits.count >= Self.digitCountMin, digits.allSatisfy({ $0.isASCII && $0.isHexDigit }) else {
+      return nil
     }
-    let time = text == "latest" ? Date.distantFuture : Self.time(text)
-    guard let time else {
-      if text.prefixMatch(of: /\d{4}-\d/) != nil {
-        throw Failure(
-          ExitStatus.wrongUsage,
-          "“\(text.printable)” is no time: one is like 2026-01-31 or 2026-01-31T18:30, in local time or with a zone."
-        )
-      }
-      throw Failure(
-        ExitStatus.notFound,
-        "There is no state “\(text.printable)”: `blobtool states` lists them, and a time is like 2026-01-31 or "
-          + "2026-01-31T18:30.")
-    }
-    for state in try await store.unreadableStates() {
-      StandardError.say(
-        "warning: state \(state.text) cannot be read, and may be a later one: \(state.reason.printable)")
-    }
-    let until = states.filter { $0.created <= time }
-    let fits =
-      isOfPrefix
-      ? until.filter { $0.prefix.utf8.elementsEqual(prefix.utf8) }
-      : until.filter { $0.overlaps(prefix) }
-    guard let last = fits.last else {
-      throw Failure(ExitStatus.notFound, "There is no state of “\(prefix.printable)” from then or before.")
-    }
-    let isOfOwn = !prefix.isEmpty && fits.contains { $0.prefix.utf8.elementsEqual(prefix.utf8) }
-    if isOfOwn || prefix.utf8.starts(with: last.prefix.utf8) {
-      let covering = fits.filter { prefix.utf8.starts(with: $0.prefix.utf8) }
-      return try await Self.last(of: covering, with: prefix, in: store) ?? last
-    }
-    // A state of a longer prefix does not have all these keys.
-    if let other = fits.last(where: { !$0.prefix.utf8.elementsEqual(last.prefix.utf8) }) {
-      let others = other.prefix.isEmpty ? "states without a prefix" : "of “\(other.prefix.printable)”"
+    let found = states.filter { $0.id.description.hasPrefix(digits) }
+    if found.count > 1 {
       throw Failure(
         ExitStatus.wrongUsage,
-        "There are states of “\(last.prefix.printable)” and \(others): give a prefix, or name a state.")
+        "The IDs of several states begin with \(text): \(found.prefix(5).map(\.id.description).joined(separator: ", "))."
+      )
     }
-    return last
+    return found.first
   }
 
-  /// The last of the states that can have keys of a prefix. A state with a shorter prefix must have some.
-  private static func last(
-    of states: [TreeState], with prefix: String, in store: BlobStore
-  ) async throws -> TreeState? {
-    var seen: Set<[UInt8]> = []
-    for state in states.reversed() where seen.insert(Array(state.prefix.utf8)).inserted {
-      if state.prefix.utf8.elementsEqual(prefix.utf8) { return state }
-      if try await store.hasEntries(prefix, in: state) { return state }
+  /// The failure for a text that names no snapshot.
+  private var missing: Failure {
+    if text.prefixMatch(of: /\d{4}-\d/) != nil {
+      return Failure(
+        ExitStatus.wrongUsage,
+        "“\(text.printable)” is no time: one is like 2026-01-31 or 2026-01-31T18:30, in local time or with a zone."
+      )
     }
-    return states.last
+    return Failure(
+      ExitStatus.notFound,
+      "There is no state “\(text.printable)”: `blobtool states` lists them, and a time is like 2026-01-31 or "
+        + "2026-01-31T18:30.")
   }
 
   /// Whether it is `latest` or a time.
@@ -131,19 +137,4 @@ struct StateArgument: ExpressibleByArgument {
 extension TreeState {
   /// Whether it has that name. Names are compared by bytes, as the store does.
   func isNamed(_ text: String) -> Bool { name.map { $0.utf8.elementsEqual(text.utf8) } ?? false }
-
-  /// Whether it can have keys that begin with the prefix.
-  fileprivate func overlaps(_ prefix: String) -> Bool {
-    prefix.utf8.starts(with: self.prefix.utf8) || self.prefix.utf8.starts(with: prefix.utf8)
-  }
-}
-
-extension BlobStore {
-  fileprivate func hasEntries(_ prefix: String, in state: TreeState) async throws -> Bool {
-    struct Found: Error {}
-    do { try await forEachEntry(of: state, prefix: prefix) { _ in throw Found() } } catch is Found {
-      return true
-    }
-    return false
-  }
 }

@@ -156,18 +156,52 @@ import Testing
     try await workshop.expect(1, ["import", "tree", "--exclude-from", "nothing"])
   }
 
-  @Test("the prefix of a folder's files ends in /, and says so", arguments: ["backup", "2024", "é"])
-  func slash(_ prefix: String) async throws {
+  @Test("a prefix means a key and the keys below it, in each command", arguments: ["web", "2024", "é", "w-"])
+  func prefixes(_ prefix: String) async throws {
     let workshop = try await Workshop()
     try workshop.write(Data("f".utf8), to: "tree/f")
-    let outcome = try await workshop.expect(0, ["import", "tree", "--prefix", prefix])
-    #expect(outcome.errors == "blobtool: the keys begin with “\(prefix)/”\n")
-    for other in ["\(prefix)-", "\(prefix)."] {
-      #expect(try await workshop.expect(0, ["import", "tree", "--prefix", other]).errors.isEmpty)
+    try await workshop.expect(0, ["import", "tree", "--prefix", prefix])
+    try await workshop.expect(0, ["import", "tree/f", "--prefix", prefix + "/named"])
+    try await workshop.expect(0, ["import", "tree", "--prefix-bytes", prefix + "-archive."])
+    for key in [prefix, prefix + "site"] {
+      try await workshop.expect(0, ["put", key], input: Data("own".utf8))
     }
-    // A file that is named, too.
-    try await workshop.expect(0, ["delete", "\(prefix)/f"])
-    try await workshop.expect(0, ["import", "tree/f", "--prefix", prefix])
-    #expect(try await keys(workshop) == ["\(prefix)-f", "\(prefix).f", "\(prefix)/f"])
+    let below = ["\(prefix)/f", "\(prefix)/named/f"]
+    let others = ["\(prefix)-archive.f", "\(prefix)site"]
+    func listed(_ arguments: [String]) async throws -> [String] {
+      try await workshop.expect(0, ["list", "-0"] + arguments).text.split(separator: "\0").map(String.init)
+    }
+    #expect(try await listed([prefix]) == [prefix] + below)
+    #expect(try await listed([prefix + "/"]) == below)
+    #expect(try await listed(["--prefix-bytes", prefix]).sorted() == ([prefix] + below + others).sorted())
+    #expect(try await listed([prefix, "--glob", "\(prefix)*f"]) == below)
+    #expect(try await workshop.expect(0, ["states", prefix]).lines.count == 2)
+    // Without the slash, the option removes it nevertheless.
+    try await workshop.expect(0, ["export", prefix + "/", "out", "--strip", prefix])
+    #expect(try await workshop.shell("cd out; find . -type f | sort").lines == ["./f", "./named/f"])
+    try await workshop.expect(0, ["export", prefix, "both"])
+    #expect(
+      try await workshop.shell("cd both; find . | sort").lines.count == 2, "the key itself has the path")
+    try await workshop.expect(0, ["init", "--store", workshop.path("copy")])
+    try await workshop.expect(0, ["copy", workshop.storePath, workshop.path("copy"), "--prefix", prefix])
+    #expect(try await listed(["--store", workshop.path("copy")]) == [prefix] + below)
+    // A hold, a retention and a deletion leave the other keys alone.
+    try await workshop.expect(0, ["hold", "mine", prefix, "--kind", "prefix"])
+    for key in [prefix, below[0]] { try await workshop.expect(1, ["delete", key]) }
+    try await workshop.expect(0, ["delete", others[1]])
+    try await workshop.expect(0, ["hold", "--release", "mine"])
+    try await workshop.expect(0, ["hold", "bytes", "--prefix-bytes", prefix + "-a"])
+    try await workshop.expect(1, ["delete", others[0]])
+    try await workshop.expect(0, ["hold", "--release", "bytes"])
+    try await workshop.expect(0, ["keep", "--last", "0", "--prefix", prefix])
+    #expect(try await workshop.expect(0, ["states"]).lines.count == 1)
+    try await workshop.expect(0, ["delete", "--prefix", prefix])
+    #expect(try await listed([]) == [others[0]])
+    #expect(try await workshop.expect(3, ["delete", "--prefix", prefix]).errors.contains("“\(prefix)/”"))
+    try await workshop.expect(0, ["delete", "--prefix-bytes", prefix])
+    for wrong in [
+      ["delete", "--prefix", "x", "--prefix-bytes", "x"], ["list", "x", "--prefix-bytes", "x"],
+      ["delete", "--prefix-bytes", ""], ["keep", "--last", "1", "--prefix-bytes", ""],
+    ] { try await workshop.expect(64, wrong) }
   }
 }

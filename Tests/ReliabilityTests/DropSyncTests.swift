@@ -155,7 +155,8 @@ struct DropSyncTests {
   func failedState() async throws {
     for (engine, number) in [(one, 0), (other, 1)] {
       let recorder = try StateRecorder(
-        engine, prefix: "", name: nil, sources: [], created: Date(timeIntervalSince1970: Double(number)))
+        engine, prefix: "", name: nil, origin: TreeOrigin([]),
+        created: Date(timeIntervalSince1970: Double(number)))
       recorder.addFolder(Array("folder \(number)/".utf8), [])
       _ = try recorder.finish(number == 0 ? .durable : .relaxed)
     }
@@ -182,7 +183,8 @@ struct DropSyncTests {
     try putBeside(.archiveCurrent)
     for (engine, number) in [(one, 0), (other, 1)] {
       let recorder = try StateRecorder(
-        engine, prefix: "", name: nil, sources: [], created: Date(timeIntervalSince1970: Double(number)))
+        engine, prefix: "", name: nil, origin: TreeOrigin([]),
+        created: Date(timeIntervalSince1970: Double(number)))
       recorder.addFolder(Array("folder \(number)/".utf8), [])
       _ = try recorder.finish(.durable)
     }

@@ -271,11 +271,11 @@ struct RaceTests {
       else { return }
       try beside.putInternal(hold.key, .data(Data()), metadata: hold.metadata)
     }
-    let error = #expect(throws: BlobStorageError.self) { try engine.delete(prefix: "k", .durable) }
+    let error = #expect(throws: BlobStorageError.self) { try engine.delete(prefix: .bytes("k"), .durable) }
     #expect(error?.code == .held)
     lab.disk.beforeMutations(nil)
     for engine in [engine, beside] {
-      let count = try engine.keys("k", after: nil, limit: 9).count
+      let count = try engine.keys(.bytes("k"), after: nil, limit: 9).count
       #expect(count == 1)
       try engine.close()
     }

@@ -61,7 +61,8 @@ struct ReserveTests {
       for number in 0..<2 {
         let version = try engine.put("\(number)", .data(noise(UInt64(number), 600)), PutOptions()).version
         let recorder = try StateRecorder(
-          engine, prefix: "", name: nil, sources: [], created: Date(timeIntervalSince1970: Double(number)))
+          engine, prefix: "", name: nil, origin: TreeOrigin([]),
+          created: Date(timeIntervalSince1970: Double(number)))
         recorder.add(Array("\(number)".utf8), version.id)
         states.append(try recorder.finish())
       }

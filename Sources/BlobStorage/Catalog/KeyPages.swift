@@ -1,12 +1,14 @@
 import Foundation
 
-/// Walks the keys that begin with a prefix, in byte order and a page at a time.
+/// Walks the keys of a prefix, in byte order and a page at a time.
 ///
 /// Each page is read in a snapshot of its own, so that neither memory nor a transaction grows with the number of keys.
 /// A key that appears or disappears meanwhile may be missed.
 package struct KeyPages {
   private let catalog: Catalog
   private let prefix: [UInt8]
+  /// A key that comes before those with the prefix.
+  private let own: [UInt8]?
   private let includesHidden: Bool
   private let includesInternal: Bool
   private let countMax: Int
@@ -22,15 +24,25 @@ package struct KeyPages {
   ) {
     self.catalog = catalog
     self.prefix = prefix
+    own = nil
     self.includesHidden = includesHidden
     self.includesInternal = includesInternal
     self.countMax = countMax
   }
 
-  /// Walks the keys that begin with a string.
-  package init(_ catalog: Catalog, prefix: String = "", includesInternal: Bool = false, countMax: Int) {
-    self.init(
-      catalog, prefix: Array(prefix.utf8), includesInternal: includesInternal, countMax: countMax)
+  /// Walks the keys that a prefix means, or the internal keys for these.
+  ///
+  /// - Parameter purpose: what internal keys begin with, before the callers' keys; empty for the callers' keys.
+  package init(
+    _ catalog: Catalog, prefix: KeyPrefix = .all, for purpose: [UInt8] = [], includesHidden: Bool = false,
+    includesInternal: Bool = false, countMax: Int
+  ) {
+    self.catalog = catalog
+    self.prefix = purpose + Array(prefix.start.utf8)
+    own = prefix.own.map { purpose + Array($0.utf8) }
+    self.includesHidden = includesHidden
+    self.includesInternal = includesInternal
+    self.countMax = countMax
   }
 
   /// Reads an entry from a key, in the snapshot of its page, and returns it with its count; nil skips the key.
@@ -45,15 +57,26 @@ package struct KeyPages {
       var page: [Entry] = []
       var count = 0
       var end: [UInt8]?
-      try transaction.forEachKey(
-        prefix: prefix, after: last, includesHidden: includesHidden, includesInternal: includesInternal
-      ) { (key, name) throws(BlobStorageError) in
+      func add(_ key: [UInt8], _ name: NameRow) throws(BlobStorageError) -> Bool {
         end = key
         guard let found = try read(key, name, transaction) else { return true }
         page.append(found.entry)
         count += found.count
         return count < countMax
       }
+      if let own, last == nil {
+        // The first key that begins with it is the key itself.
+        try transaction.forEachKey(
+          prefix: own, after: nil, includesHidden: includesHidden, includesInternal: includesInternal
+        ) { (key, name) throws(BlobStorageError) in
+          if key == own { _ = try add(key, name) }
+          return false
+        }
+      }
+      guard count < countMax else { return (page, end) }
+      try transaction.forEachKey(
+        prefix: prefix, after: end ?? last, includesHidden: includesHidden, includesInternal: includesInternal
+      ) { (key, name) throws(BlobStorageError) in try add(key, name) }
       return (page, end)
     }
     guard let end else { return nil }

@@ -273,11 +273,18 @@ extension ReadTransaction {
     try nameRow(key)?.current
   }
 
-  /// The digest of a key's version, or of its current one.
+  /// The digest of a key's version, also of one that imports keep for their states, or of its current one.
   func digest(ofKey key: [UInt8], _ stamp: Stamp?) throws(BlobStorageError) -> BlobDigest? {
-    guard let name = try nameRow(key) else { return nil }
-    if let stamp { return try versionRow(of: name, stamp)?.digest }
-    return name.current?.row.digest
+    if let stamp { return try readableVersion(ofKey: key, stamp)?.digest }
+    return try nameRow(key)?.current?.row.digest
+  }
+
+  /// A version of a key: in its history, or kept for the states of imports.
+  func readableVersion(ofKey key: [UInt8], _ stamp: Stamp) throws(BlobStorageError) -> VersionRow? {
+    for key in [key, InternalKey.Purpose.replaced.key(key)] {
+      if let name = try nameRow(key), let row = try versionRow(of: name, stamp) { return row }
+    }
+    return nil
   }
 
   package func maskRow(of name: NameRow, _ stamp: Stamp) throws(BlobStorageError) -> MaskRow? {

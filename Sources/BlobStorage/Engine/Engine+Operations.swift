@@ -122,7 +122,7 @@ extension Engine {
         guard let layout = try blobs.layout(version.digest) else {
           throw Self.missing(version.digest)
         }
-        return OpenBlob(engine: self, layout: layout, hold: hold)
+        return OpenBlob(engine: self, layout: layout, hold: hold, version: version)
       } catch {
         leases.release(hold)
         throw named(error, key)
@@ -192,11 +192,18 @@ extension Engine {
     try checkOpen()
     let bytes = try Self.keyBytes(key)
     return try catalog.read { (transaction) throws(BlobStorageError) -> BlobVersion? in
-      try Self.found(id, of: bytes, transaction).map { BlobVersion(key: key, stamp: $0.stamp, row: $0.row) }
+      if let id {
+        return try transaction.readableVersion(ofKey: bytes, id.stamp).map {
+          BlobVersion(key: key, stamp: id.stamp, row: $0)
+        }
+      }
+      return try transaction.currentVersion(ofKey: bytes).map {
+        BlobVersion(key: key, stamp: $0.stamp, row: $0.row)
+      }
     }
   }
 
-  /// The version of that ID, or the current one.
+  /// The version of that ID in the key's history, or the current one.
   static func found(
     _ id: BlobVersion.ID?, of key: [UInt8], _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> StampedVersion? {
@@ -216,11 +223,20 @@ extension Engine {
     }
   }
 
-  package func keys(_ prefix: String, after: String?, limit: Int) throws(BlobStorageError) -> [KeyEntry] {
-    try keys(Array(prefix.utf8), after: after.map { Array($0.utf8) }, limit: limit)
+  package func keys(
+    _ prefix: KeyPrefix, after: String?, limit: Int
+  ) throws(BlobStorageError) -> [KeyEntry] {
+    let place = after.map { Array($0.utf8) }
+    var entries: [KeyEntry] = []
+    if let own = prefix.own, place.map({ $0.lexicographicallyPrecedes(own.utf8) }) ?? true {
+      entries = try keys(Array(own.utf8), after: nil, limit: min(limit, 1)).filter {
+        $0.key.utf8.elementsEqual(own.utf8)
+      }
+    }
+    return try entries + keys(Array(prefix.start.utf8), after: place, limit: limit - entries.count)
   }
 
-  /// The same for bytes that need not be UTF-8: `after` can lie behind all keys of a prefix.
+  /// The keys that begin with bytes, which need not be UTF-8: `after` can lie behind all keys of a prefix.
   package func keys(
     _ prefix: [UInt8], after: [UInt8]?, limit: Int
   ) throws(BlobStorageError) -> [KeyEntry] {
@@ -237,9 +253,9 @@ extension Engine {
     }
   }
 
-  /// Calls `body` with pages of the keys that begin with `prefix`, each key with its current version.
+  /// Calls `body` with pages of the keys of a prefix, each key with its current version.
   package func forEachPage(
-    prefix: String = "", countMax: Int = 1_000, _ body: ([KeyEntry]) throws(BlobStorageError) -> Void
+    prefix: KeyPrefix = .all, countMax: Int = 1_000, _ body: ([KeyEntry]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     var pages = KeyPages(catalog, prefix: prefix, countMax: countMax)
     while true {
@@ -271,16 +287,16 @@ extension Engine {
 
   /// Returns the prefix, or throws `invalidArgument` if it is empty: a change to all keys needs an explicit call.
   package static func nonempty(
-    _ prefix: String, elseSay explicit: String
-  ) throws(BlobStorageError) -> String {
-    if !prefix.isEmpty { return prefix }
+    _ prefix: KeyPrefix, elseSay explicit: String
+  ) throws(BlobStorageError) -> KeyPrefix {
+    if !prefix.isAll { return prefix }
     throw BlobStorageError(
       .invalidArgument, "An empty prefix would mean every key: use \(explicit) for that.")
   }
 
-  package func delete(prefix: String, _ durability: Durability) throws(BlobStorageError) -> Int {
+  package func delete(prefix: KeyPrefix, _ durability: Durability) throws(BlobStorageError) -> Int {
     try checkOpen()
-    try checkHolds(onPrefix: Array(prefix.utf8))
+    try checkHolds(on: prefix)
     var pages = KeyPages(catalog, prefix: prefix, countMax: Self.keyCountOfCommit)
     var count = 0
     while let keys = try pages.next({ key, _, _ in (key, 1) }) {
@@ -289,7 +305,7 @@ extension Engine {
     // The pages lack keys that were gone already.
     try makeFoundDurable(durability, hasDropped: false)
     // With all keys gone, the states are void.
-    if prefix.isEmpty { try dropStates() }
+    if prefix.isAll { try dropStates() }
     return count
   }
 
@@ -297,7 +313,7 @@ extension Engine {
     of scope: KeyScope, toArchived count: Int, _ durability: Durability
   ) throws(BlobStorageError) -> RetentionResult {
     switch scope {
-    case .all: try keep(upTo: count, prefix: "", durability)
+    case .all: try keep(upTo: count, prefix: .all, durability)
     case .prefix(let prefix):
       try keep(
         upTo: count, prefix: Self.nonempty(prefix, elseSay: "trimHistory(of: .all, toArchived:)"), durability)
@@ -314,7 +330,7 @@ extension Engine {
   }
 
   package func keep(
-    upTo count: Int, prefix: String, _ durability: Durability
+    upTo count: Int, prefix: KeyPrefix, _ durability: Durability
   ) throws(BlobStorageError) -> RetentionResult {
     try Self.checkRetention(count)
     try checkOpen()

@@ -488,7 +488,7 @@ extension Engine {
     guard try !internalVersions(InternalKey.Purpose.attributes.prefix).isEmpty else { return }
     let imports = try folder.files.open(folder.statesLock, .openOrCreate)
     defer { imports.close() }
-    guard try imports.lock(.exclusive, wait: false), try keys("", after: nil, limit: 1).isEmpty else {
+    guard try imports.lock(.exclusive, wait: false), try keys(.all, after: nil, limit: 1).isEmpty else {
       return
     }
     try dropInternal(try internalVersions(InternalKey.Purpose.attributes.prefix).map(\.key))
@@ -509,13 +509,14 @@ extension Engine {
     }
   }
 
-  /// - Throws: `held` if a hold protects a key that begins with `prefix`.
-  func checkHolds(onPrefix prefix: [UInt8]) throws(BlobStorageError) {
-    for hold in try keyHolds() where hold.prefix.starts(with: prefix) || prefix.starts(with: hold.prefix) {
-      let longer = hold.prefix.count > prefix.count ? hold.prefix : prefix
+  /// - Throws: `held` if a hold protects a key of a prefix.
+  func checkHolds(on prefix: KeyPrefix) throws(BlobStorageError) {
+    for hold in try keyHolds() where prefix.overlaps(hold.prefix) {
+      let start = Array(prefix.start.utf8)
+      let longer = hold.prefix.starts(with: start) ? hold.prefix : prefix.own.map { Array($0.utf8) } ?? start
       try catalog.read { (transaction) throws(BlobStorageError) in
         try transaction.forEachKey(prefix: longer, after: nil) { (key, _) throws(BlobStorageError) in
-          if try transaction.hold(on: key, among: [hold]) == nil { return true }
+          guard prefix.contains(key), try transaction.hold(on: key, among: [hold]) != nil else { return true }
           throw hold.refusal(of: key)
         }
       }

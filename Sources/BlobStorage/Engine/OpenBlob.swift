@@ -5,10 +5,13 @@ import Synchronization
 /// A blob with a lease on it.
 package final class OpenBlob: Sendable {
   package let layout: BlobLayout
+  /// The version that was opened; nil for a blob that was opened by its digest.
+  let version: BlobVersion?
   private let engine: Engine
   private let hold: Mutex<LeaseFile.Hold?>
 
-  init(engine: Engine, layout: BlobLayout, hold: LeaseFile.Hold) {
+  init(engine: Engine, layout: BlobLayout, hold: LeaseFile.Hold, version: BlobVersion? = nil) {
+    self.version = version
     self.engine = engine
     self.layout = layout
     self.hold = Mutex(hold)

@@ -1,4 +1,5 @@
 import CBlobKernels
+import Foundation
 
 /// Tells the time of day. A value, so that tests control it.
 package struct WallClock: Sendable {
@@ -6,6 +7,8 @@ package struct WallClock: Sendable {
   package var now: @Sendable () -> UInt64
 
   package init(now: @escaping @Sendable () -> UInt64) { self.now = now }
+
+  package var date: Date { Date(timeIntervalSince1970: Double(now()) / 1_000) }
 
   package static let system = WallClock(now: { bs_milliseconds_since_1970() })
 }

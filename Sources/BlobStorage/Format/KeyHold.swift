@@ -6,27 +6,32 @@ package struct KeyHold: Hashable, Sendable {
   package static let prefixByteCountMax = 999
 
   package var name: String
-  /// The prefix of the held keys; with `isExact` the key itself.
+  /// The prefix of the held keys; with `isExact` or `isPath` a key itself.
   package var prefix: [UInt8]
   package var isExact = false
+  /// Whether the key itself is held, and those below it.
+  package var isPath = false
   /// The number of a held state. Then only keys that had a version at `time` are held.
   package var state: UInt64?
   package var time: UInt64 = .max
 
   package init(
-    name: String, prefix: [UInt8], isExact: Bool = false, state: UInt64? = nil, time: UInt64 = .max
+    name: String, prefix: [UInt8], isExact: Bool = false, isPath: Bool = false, state: UInt64? = nil,
+    time: UInt64 = .max
   ) {
     self.name = name
     self.prefix = prefix
     self.isExact = isExact
+    self.isPath = isPath
     self.state = state
     self.time = time
   }
 
   /// - Parameter oldest: the key's oldest version.
   package func covers(_ key: [UInt8], oldest: Stamp?) -> Bool {
-    guard !InternalKey.isInternal(key), isExact ? key == prefix : key.starts(with: prefix) else {
-      return false
+    guard !InternalKey.isInternal(key), key.starts(with: prefix) else { return false }
+    if isExact || isPath, key.count > prefix.count {
+      guard isPath, key[prefix.count] == UInt8(ascii: "/") else { return false }
     }
     return state == nil || (oldest?.time ?? .max) <= time
   }
@@ -42,7 +47,7 @@ package struct KeyHold: Hashable, Sendable {
   package var metadata: [UInt8] {
     var writer = ByteWriter()
     writer.raw(Self.tag)
-    writer.varint((isExact ? 1 : 0) | (state == nil ? 0 : 2) as UInt64)
+    writer.varint((isExact ? 1 : 0) | (state == nil ? 0 : 2) | (isPath ? 4 : 0) as UInt64)
     writer.varint(prefix.count)
     writer.raw(prefix)
     if let state {
@@ -58,13 +63,13 @@ package struct KeyHold: Hashable, Sendable {
       throw BlobStorageError(.unsupportedFormat, "A hold was written by a later build.")
     }
     name = String(decoding: key.dropFirst(2), as: UTF8.self)
-    (prefix, isExact, state, time) = try bridge(metadata) { (raw) throws(BlobStorageError) in
+    (prefix, isExact, isPath, state, time) = try bridge(metadata) { (raw) throws(BlobStorageError) in
       var reader = ByteReader(raw)
       _ = try reader.bytes(Self.tag.count)
-      let flags = try reader.varint(atMost: 3)
+      let flags = try reader.varint(atMost: 7)
       let prefix = Array(try reader.bytes(try reader.varint(atMost: BlobLimits.maximumKeyByteCount)))
-      guard flags & 2 != 0 else { return (prefix, flags & 1 != 0, nil, .max) }
-      return (prefix, flags & 1 != 0, try reader.integer(UInt64.self), try reader.varint())
+      guard flags & 2 != 0 else { return (prefix, flags & 1 != 0, flags & 4 != 0, nil, .max) }
+      return (prefix, flags & 1 != 0, flags & 4 != 0, try reader.integer(UInt64.self), try reader.varint())
     }
   }
 }

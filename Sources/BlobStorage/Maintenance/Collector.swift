@@ -98,7 +98,7 @@ package final class Collector {
         if let count = options.archivedVersionLimit {
           // Checked first, so that a refused call has dropped nothing.
           try checkSyncs()
-          _ = try engine.keep(upTo: count, prefix: "", .durable)
+          _ = try engine.keep(upTo: count, prefix: .all, .durable)
         }
         try engine.writer.rollOver()
       }

@@ -150,7 +150,7 @@ struct Repairer {
     for finding in findings where !finding.isOnlyBase || finding.digest.map({ needed.contains($0) }) ?? true {
       report.damaged.append(Damage(finding))
     }
-    try engine.forEachPage(prefix: "") { report.keyCount += $0.count }
+    try engine.forEachPage { report.keyCount += $0.count }
     engine.shortenCensus()
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report

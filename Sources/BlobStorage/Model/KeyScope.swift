@@ -2,8 +2,8 @@
 public enum KeyScope: Sendable, Hashable {
   /// Every key of the store.
   case all
-  /// Every key that begins with this text, which is not empty.
-  case prefix(String)
+  /// The keys of a prefix, which is not empty.
+  case prefix(KeyPrefix)
   /// One key.
   case key(String)
 }

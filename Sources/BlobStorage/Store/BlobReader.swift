@@ -21,6 +21,8 @@ public final class BlobReader: Sendable {
 
   /// The digest of the whole blob.
   public var digest: BlobDigest { blob.layout.digest }
+  /// The version that was opened; nil for a blob that was opened by its digest.
+  public var version: BlobVersion? { blob.version }
   /// Its length.
   public var byteCount: Int64 { blob.layout.byteCount }
 

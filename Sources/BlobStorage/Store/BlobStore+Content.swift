@@ -5,7 +5,8 @@ import SystemPackage
 extension BlobStore {
   // MARK: Reading
 
-  /// The bytes of a key's current or named version; nil when there is none.
+  /// The bytes of a key's current or named version; nil when there is none. A named version can be one that only
+  /// snapshots of imports have.
   ///
   /// A blob of one chunk and at most 64 KiB is read on the caller's thread if it is in the page cache.
   ///
@@ -21,6 +22,15 @@ extension BlobStore {
     }
     if let start { engine.record(data ?? nil, since: start) }
     return data ?? nil
+  }
+
+  /// The bytes of a version; nil when it was dropped. It can be one that only snapshots of imports have.
+  ///
+  /// - Throws: `corrupted` when the bytes are damaged or missing.
+  public func data(
+    of version: BlobVersion, verification: Verification = .digest
+  ) async throws(BlobStorageError) -> Data? {
+    try await data(forKey: version.key, version: version.id, verification: verification)
   }
 
   /// The bytes with that digest; nil when the store has no such blob.
@@ -52,6 +62,11 @@ extension BlobStore {
     try await read { [reads, longWork] (engine) throws(BlobStorageError) in
       try engine.openBlob(key, version).map { BlobReader(blob: $0, reads: reads, longWork: longWork) }
     }
+  }
+
+  /// Opens a version for random access, as ``reader(forKey:version:)`` does; nil when it was dropped.
+  public func reader(of version: BlobVersion) async throws(BlobStorageError) -> BlobReader? {
+    try await reader(forKey: version.key, version: version.id)
   }
 
   /// Opens the blob with that digest; nil when the store does not have it. Unless a version or a hold needs the blob,
@@ -102,19 +117,24 @@ extension BlobStore {
     }
   }
 
-  /// Up to `limit` keys that begin with `prefix` and come after `after`, in byte order.
+  /// Up to `limit` keys of a prefix that come after `after`, in byte order.
   public func keys(
-    prefix: String = "", after: String? = nil, limit: Int
+    prefix: some KeyPrefixConvertible = KeyPrefix.all, after: String? = nil, limit: Int
   ) async throws(BlobStorageError) -> [KeyEntry] {
-    try await read { (engine) throws(BlobStorageError) in try engine.keys(prefix, after: after, limit: limit)
+    let prefix = prefix.keyPrefix
+    return try await read { (engine) throws(BlobStorageError) in
+      try engine.keys(prefix, after: after, limit: limit)
     }
   }
 
-  /// All keys that begin with `prefix`, in byte order, fetched a page at a time.
+  /// All keys of a prefix, in byte order, fetched a page at a time. Text means the key of that name and the keys below
+  /// it: see ``KeyPrefix``.
   ///
   /// Keys that are put or dropped meanwhile may be missing. Every other key appears once. The sequence's iterator
   /// throws the errors of ``keys(prefix:after:limit:)``, and `cancelled` once the task is cancelled and the page ends.
-  public func keys(prefix: String = "") -> KeySequence { KeySequence(store: self, prefix: prefix) }
+  public func keys(prefix: some KeyPrefixConvertible = KeyPrefix.all) -> KeySequence {
+    KeySequence(store: self, prefix: prefix.keyPrefix)
+  }
 
   // MARK: Changing
 
@@ -241,16 +261,17 @@ extension BlobStore {
     }
   }
 
-  /// Drops every key that begins with `prefix`, a thousand in each commit. After a failure some may be gone.
+  /// Drops every key of a prefix, a thousand in each commit. After a failure some may be gone.
   ///
   /// - Returns: the number of keys that existed.
   /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake: ``deleteAllKeys(durability:)``
   ///   drops every key. `held` if a hold protects one of the keys when the call begins; nothing was changed.
   @discardableResult
   public func delete(
-    prefix: String, durability: Durability = .durable
+    prefix: some KeyPrefixConvertible, durability: Durability = .durable
   ) async throws(BlobStorageError) -> Int {
-    try await work { (engine) throws(BlobStorageError) in
+    let prefix = prefix.keyPrefix
+    return try await work { (engine) throws(BlobStorageError) in
       try engine.delete(prefix: Engine.nonempty(prefix, elseSay: "deleteAllKeys()"), durability)
     }
   }
@@ -262,7 +283,7 @@ extension BlobStore {
   /// - Throws: `held` if a hold protects a key when the call begins; nothing was changed.
   @discardableResult
   public func deleteAllKeys(durability: Durability = .durable) async throws(BlobStorageError) -> Int {
-    try await work { (engine) throws(BlobStorageError) in try engine.delete(prefix: "", durability) }
+    try await work { (engine) throws(BlobStorageError) in try engine.delete(prefix: .all, durability) }
   }
 
   /// Drops one version of a key. Returns false if there is none. If it was current, the version before it becomes

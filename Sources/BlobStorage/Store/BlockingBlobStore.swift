@@ -86,16 +86,18 @@ public struct BlockingBlobStore: Sendable {
     try store.engine.delete([key], durability, if: condition) > 0
   }
 
-  /// Drops every key that begins with `prefix`, which is not empty.
+  /// Drops every key of a prefix, which is not empty.
   @discardableResult
-  public func delete(prefix: String, durability: Durability = .durable) throws(BlobStorageError) -> Int {
-    try store.engine.delete(prefix: Engine.nonempty(prefix, elseSay: "deleteAllKeys()"), durability)
+  public func delete(
+    prefix: some KeyPrefixConvertible, durability: Durability = .durable
+  ) throws(BlobStorageError) -> Int {
+    try store.engine.delete(prefix: Engine.nonempty(prefix.keyPrefix, elseSay: "deleteAllKeys()"), durability)
   }
 
   /// Drops every key.
   @discardableResult
   public func deleteAllKeys(durability: Durability = .durable) throws(BlobStorageError) -> Int {
-    try store.engine.delete(prefix: "", durability)
+    try store.engine.delete(prefix: .all, durability)
   }
 
   /// Keeps the current version of a key and its youngest `archivedCount` archived ones.
@@ -133,6 +135,13 @@ public struct BlockingBlobStore: Sendable {
     return data
   }
 
+  /// The bytes of a version; nil when it was dropped.
+  public func data(
+    of version: BlobVersion, verification: Verification = .digest
+  ) throws(BlobStorageError) -> Data? {
+    try data(forKey: version.key, version: version.id, verification: verification)
+  }
+
   /// All versions of a key, newest first.
   public func versions(of key: String) throws(BlobStorageError) -> [BlobVersion] {
     try store.engine.versions(key)
@@ -164,10 +173,10 @@ public struct BlockingBlobStore: Sendable {
     }
   }
 
-  /// Up to `limit` keys that begin with `prefix` and come after `after`, in byte order.
+  /// Up to `limit` keys of a prefix that come after `after`, in byte order.
   public func keys(
-    prefix: String = "", after: String? = nil, limit: Int
+    prefix: some KeyPrefixConvertible = KeyPrefix.all, after: String? = nil, limit: Int
   ) throws(BlobStorageError) -> [KeyEntry] {
-    try store.engine.keys(prefix, after: after, limit: limit)
+    try store.engine.keys(prefix.keyPrefix, after: after, limit: limit)
   }
 }

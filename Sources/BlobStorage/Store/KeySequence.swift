@@ -1,13 +1,13 @@
 /// Keys in byte order.
 public struct KeySequence: AsyncSequence, Sendable {
   let store: BlobStore
-  let prefix: String
+  let prefix: KeyPrefix
 
   public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(store: store, prefix: prefix) }
 
   public struct AsyncIterator: AsyncIteratorProtocol {
     fileprivate let store: BlobStore
-    fileprivate let prefix: String
+    fileprivate let prefix: KeyPrefix
     fileprivate var page: ArraySlice<KeyEntry> = []
     fileprivate var last: String?
     fileprivate var isAtEnd = false

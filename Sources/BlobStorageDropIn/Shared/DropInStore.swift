@@ -199,7 +199,7 @@ extension BlockingBlobStore {
   /// All keys of a library, in byte order.
   func keys(of library: Library) throws(BlobStorageError) -> [String] {
     var result: [String] = []
-    try store.engine.forEachPage(prefix: library.prefix) { page in
+    try store.engine.forEachPage(prefix: .bytes(library.prefix)) { page in
       result += page.map { library.key(ofStoreKey: $0.key) }
     }
     return result

@@ -99,8 +99,8 @@ struct CacheLimitCommand: StoreCommand {
     commandName: "set-limit",
     abstract: "Makes the store a cache that takes at most SIZE, or changes its limits, and trims it.",
     discussion: """
-      The store then evicts the least recently used keys when it needs room. With --prefix it evicts only keys that \
-      begin with PREFIX; the limit still covers the whole folder. A store with keys needs --evict, which allows evicting \
+      The store then evicts the least recently used keys when it needs room. With --prefix it evicts only keys below \
+      PREFIX/ (default: those of the existing cache, else all); the limit still covers the whole folder. A store with keys needs --evict, which allows evicting \
       them. Without it the command says how many would be evicted at once, and changes nothing. To get, list, info, \
       versions, export, mount and copy, an expired value is missing; get, export and mount count as uses of what they \
       read. remove-limit ends the cache.
@@ -120,9 +120,7 @@ struct CacheLimitCommand: StoreCommand {
       "The time after which a value expires: 90s, 30m, 2h, 1d (default: never).", valueName: "duration"))
   var lifetime: DurationArgument?
 
-  @Option(
-    help: "Evict only keys that begin with PREFIX (default: that of the existing cache, else all keys).")
-  var prefix: String?
+  @OptionGroup var prefixes: PrefixOptions
 
   @Flag(help: "Allow evicting the keys that the store has.")
   var evict = false
@@ -140,17 +138,17 @@ struct CacheLimitCommand: StoreCommand {
     let limits = CacheLimits(
       byteLimit: byteCount.value, keyLimit: count, lifetime: lifetime?.value)
     let (known, isDamaged) = try await knownCache(of: store)
-    guard !isDamaged || self.prefix != nil || evict else {
+    guard !isDamaged || prefixes.value != nil || evict else {
       throw Failure(
         ExitStatus.wrongUsage,
         "The file “cache” of the store is damaged, and the cache's prefix is not known: give --prefix, or --evict to allow"
           + " evicting any key.")
     }
-    let prefix = prefix ?? known?.prefix ?? ""
+    let prefix: KeyPrefix = prefixes.value ?? .bytes(known?.prefix ?? "")
     let forecast = try await store.cacheForecast(prefix: prefix, limits: limits)
     try checkEviction(forecast, isCache: known != nil || isDamaged)
     let cache: BlobCache
-    if let known, known.prefix.utf8.elementsEqual(prefix.utf8) {
+    if let known, known.prefix.utf8.elementsEqual(prefix.start.utf8) {
       cache = known
     } else {
       cache = try await store.cache(prefix: prefix, limits: limits, evictsExistingKeys: evict)

@@ -28,12 +28,11 @@ struct CopyCommand: AsyncParsableCommand {
   @Argument(help: "The store to copy into.", completion: .directory)
   var target: String
 
-  @Option(help: "Copy only keys that begin with PREFIX.")
-  var prefix: String = ""
+  @OptionGroup var prefixes: PrefixOptions
 
   @Flag(
     help:
-      "Drop keys and versions of the target that the source lacks, if the key begins with PREFIX."
+      "Drop keys and versions of the target that the source lacks, if the prefix has them."
   )
   var mirror = false
 
@@ -117,7 +116,7 @@ struct CopyCommand: AsyncParsableCommand {
     _ source: BlobStore, to target: BlobStore, _ place: StorePlace
   ) async throws -> CopyReport {
     let options = CopyOptions(
-      prefix: prefix, isMirror: mirror, isForced: force, isDryRun: dryRun,
+      prefix: prefixes.value ?? .all, isMirror: mirror, isForced: force, isDryRun: dryRun,
       maximumByteRate: bandwidth.maximumByteRate)
     return try await shared.withProgress(
       of: "copy", in: place, target.information.path.printable, isOfKeys: true

@@ -7,15 +7,14 @@ struct DeleteCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "delete", abstract: "Drops keys with all their versions.",
     discussion: """
-      gc frees their space. If a key is not in the store, or no key begins with the prefix, the exit code is 3; the \
+      gc frees their space. If a key is not in the store, or there is no key of the prefix, the exit code is 3; the \
       other keys are dropped. With --glob, it drops the keys that match.
       """)
 
   @Argument(help: "Keys to drop.")
   var keys: [KeyArgument] = []
 
-  @Option(help: "Drop every key that begins with PREFIX.")
-  var prefix: String?
+  @OptionGroup var prefixes: PrefixOptions
 
   @Flag(help: "Drop every key.")
   var all = false
@@ -32,6 +31,8 @@ struct DeleteCommand: StoreCommand {
   @OptionGroup var shared: SharedOptions
 
   private static let pageCount = 1_000
+
+  private var prefix: KeyPrefix? { prefixes.value }
 
   func validate() throws {
     let isPlain = prefix == nil && !all && globs.glob.isEmpty
@@ -50,10 +51,7 @@ struct DeleteCommand: StoreCommand {
     guard globs.glob.isEmpty || (keys.isEmpty && prefix == nil && !all) else {
       throw ValidationError("--glob drops the keys that match: give it without keys, --prefix and --all")
     }
-    // Probably a shell variable that was never set.
-    guard prefix != "" else {
-      throw ValidationError("an empty --prefix would drop every key: use --all for that")
-    }
+    try prefixes.checkNotEmpty()
     for key in keys { _ = try key.checked() }
   }
 
@@ -114,7 +112,7 @@ struct DeleteCommand: StoreCommand {
   private func forEachPage(of store: BlobStore, _ body: ([String]) async throws -> Void) async throws {
     let matches = globs.filter
     var page: [String] = []
-    for try await entry in store.keys(prefix: globs.prefix(within: prefix ?? "")) where matches(entry.key) {
+    for try await entry in store.keys(prefix: globs.prefix(within: prefix ?? .all)) where matches(entry.key) {
       page.append(entry.key)
       guard page.count == Self.pageCount else { continue }
       try await body(page)
@@ -126,9 +124,8 @@ struct DeleteCommand: StoreCommand {
   /// Drops the named keys that the prefix does not cover.
   private func dropNamed(of store: BlobStore) async throws -> Int {
     var found: [String] = []
-    for bytes in Set(keys.map { Array($0.text.utf8) })
-    where !(prefix.map { bytes.starts(with: $0.utf8) } ?? false) {
-      let key = String(decoding: bytes, as: UTF8.self)
+    for key in Set(keys.map { Array($0.text.utf8) }).map({ String(decoding: $0, as: UTF8.self) })
+    where prefix?.contains(key) != true {
       if try await isThere(key, in: store) { found.append(key) }
     }
     return try await drop(found, of: store)

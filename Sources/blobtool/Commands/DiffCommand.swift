@@ -9,7 +9,7 @@ struct DiffCommand: StoreCommand {
     discussion: """
       Each line begins with + for what only the second state has, - for what only the first has, and M for what has \
       changed: bytes or attributes. Folders end in /. A \
-      time, or latest, means the last state with the other state's prefix.
+      time, or latest, means the last snapshot of the other one's series.
       """)
 
   @Argument(help: "The first state: its name, the first digits of its ID, or a time.")
@@ -35,13 +35,13 @@ struct DiffCommand: StoreCommand {
     }
   }
 
-  /// The two states. A time means the last state of the other's prefix.
+  /// The two states. A time means the last state of the other's series.
   private func states(in store: BlobStore) async throws -> (TreeState, TreeState) {
     if first.isTime, !second.isTime {
       let new = try await second.state(in: store)
-      return (try await first.state(in: store, prefix: new.prefix, isOfPrefix: true), new)
+      return (try await first.state(in: store, of: new.series), new)
     }
     let old = try await first.state(in: store)
-    return (old, try await second.state(in: store, prefix: old.prefix, isOfPrefix: true))
+    return (old, try await second.state(in: store, of: old.series))
   }
 }

@@ -12,8 +12,8 @@ struct ExportCommand: StoreCommand {
       blobtool export [PREFIX] DIRECTORY [--at STATE] [--glob GLOB] [--strip PREFIX] [--overwrite] [--dry-run] [--verbose]
       """,
     discussion: """
-      Each key that begins with PREFIX is written at DIRECTORY/KEY, verified. A key that cannot be a file there is \
-      reported, the others are written, and the exit code is 1. If no key begins with PREFIX, the exit code is 3.
+      The key PREFIX and each key below it is written at DIRECTORY/KEY, verified. A key that cannot be a file there is \
+      reported, the others are written, and the exit code is 1. If there is no such key, the exit code is 3.
 
       What `import` kept is restored as far as you may: links, hard links, modes, times, extended attributes, empty \
       folders, and owners if you are root. Folders get their times last.
@@ -28,7 +28,9 @@ struct ExportCommand: StoreCommand {
     completion: .directory)
   var places: [String]
 
-  @Option(help: ArgumentHelp("Remove this prefix from each key.", valueName: "prefix"))
+  @OptionGroup var prefixBytes: PrefixBytesOption
+
+  @Option(help: ArgumentHelp("Remove this prefix, and the / behind it, from each key.", valueName: "prefix"))
   var strip: String = ""
 
   @Option(help: ArgumentHelp("Write a state, or the last one until a time.", valueName: "state"))
@@ -62,13 +64,18 @@ struct ExportCommand: StoreCommand {
     guard !owners || !noAttributes else {
       throw ValidationError("--owners and --no-attributes exclude each other")
     }
+    _ = try prefix
     guard places.last != "" else { throw ValidationError("the directory is empty") }
     try RawText.check(places.dropLast() + [strip, at?.text ?? ""] + globs.glob)
   }
 
+  private var prefix: KeyPrefix {
+    get throws { try prefixBytes.value(or: places.count == 2 ? places[0] : "") }
+  }
+
   func perform(on store: BlobStore) async throws {
     guard let directory = places.last.map({ RawText.path(of: $0) }) else { return }
-    let prefix = places.count == 2 ? places[0] : ""
+    let prefix = try prefix
     let options = ExportOptions(
       prefix: prefix, stripped: strip, overwrites: overwrite, patterns: globs.glob,
       state: try await at?.state(in: store, prefix: prefix), restoresAttributes: !noAttributes,
@@ -103,7 +110,7 @@ struct ExportCommand: StoreCommand {
       + report.damaged.count == 0
     {
       if let glob = globs.glob.first { throw Failure.noKeys(matching: glob) }
-      if !prefix.isEmpty { throw Failure.noKeys(of: prefix) }
+      if !prefix.isAll { throw Failure.noKeys(of: prefix) }
     }
     if !report.damaged.isEmpty {
       throw Failure(

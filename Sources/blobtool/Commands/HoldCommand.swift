@@ -10,10 +10,11 @@ struct HoldCommand: StoreCommand {
     abstract: "Protects a state, a key or all keys of a prefix from delete, keep and gc.",
     usage: """
       blobtool hold NAME TARGET
+      blobtool hold NAME --prefix-bytes PREFIX
       blobtool hold --release NAME
       """,
     discussion: """
-      TARGET is a state, else a key, else a prefix that ends in /. --kind decides. A delete of something that is held fails \
+      TARGET is a snapshot, else a key, else a prefix: the key PREFIX and the keys below it, PREFIX/. --kind decides. A delete of something that is held fails \
       and names the hold. What a put replaces is archived. `holds` lists all holds.
       """)
 
@@ -26,10 +27,16 @@ struct HoldCommand: StoreCommand {
   @Option(help: ArgumentHelp("What TARGET is: state, key or prefix.", valueName: "kind"))
   var kind: TreeHold.Kind?
 
+  @OptionGroup var prefixBytes: PrefixBytesOption
+
   @OptionGroup var shared: SharedOptions
 
   func validate() throws {
-    guard words.count == (release == nil ? 2 : 0) else {
+    let prefix = prefixBytes.value
+    guard prefix == nil || kind == nil, prefix?.isAll != true else {
+      throw ValidationError("--prefix-bytes names what to hold, and is not empty: give it without --kind")
+    }
+    guard words.count == (release != nil ? 0 : prefix != nil ? 1 : 2), prefix == nil || release == nil else {
       throw ValidationError("give a name and a target, or --release and a name")
     }
     guard kind == nil || release == nil else { throw ValidationError("--kind is for a new hold") }
@@ -47,8 +54,13 @@ struct HoldCommand: StoreCommand {
       if shared.json { return try JSONText.print(["released": release]) }
       return try StandardOutput.write("Released “\(release.printable)”.\n")
     }
-    let (name, text) = (words[0], words[1])
-    let target = try await target(text, in: store)
+    let name = words[0]
+    let target: HoldTarget
+    if let prefix = prefixBytes.value {
+      target = .prefix(prefix)
+    } else {
+      target = try await self.target(words[1], in: store)
+    }
     try await store.hold(target, as: name)
     if shared.json {
       let hold = try await store.treeHolds().first { $0.name.utf8.elementsEqual(name.utf8) }
@@ -58,14 +70,14 @@ struct HoldCommand: StoreCommand {
         switch target {
         case .state(let state): "state \(state.text.printable)"
         case .key(let key): "“\(key.printable)”"
-        case .prefix(let prefix): "all keys that begin with “\(prefix.printable)”"
+        case .prefix(let prefix): "each key that \(prefix.description)"
         }
       try StandardOutput.write("“\(name.printable)” holds \(shown).\n")
     }
   }
 
   private func target(_ text: String, in store: BlobStore) async throws -> HoldTarget {
-    if kind == .prefix { return .prefix(text) }
+    if kind == .prefix { return .prefix(.below(text)) }
     let isKnownState = try await store.states().contains {
       $0.isNamed(text) || text.count >= 4 && $0.id.description.hasPrefix(text)
     }
@@ -74,15 +86,10 @@ struct HoldCommand: StoreCommand {
     }
     if try await store.currentVersion(of: text) != nil { return .key(text) }
     if kind == .key { throw Failure.noKey(text) }
-    for try await _ in store.keys(prefix: text) {
-      if text.utf8.last == UInt8(ascii: "/") { return .prefix(text) }
-      throw Failure(
-        ExitStatus.notFound,
-        "“\(text.printable)” is no state and no key: --kind prefix holds the keys that begin with it.")
-    }
+    if try await !store.keys(prefix: text, limit: 1).isEmpty { return .prefix(.below(text)) }
     throw Failure(
       ExitStatus.notFound,
-      "“\(text.printable)” is no state and no key, and no key begins with it: --kind prefix holds keys that come later."
+      "“\(text.printable)” is no snapshot and no key, and there is no key below it: --kind prefix holds keys that come later."
     )
   }
 }

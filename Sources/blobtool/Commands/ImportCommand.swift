@@ -11,8 +11,7 @@ struct ImportCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "import", abstract: "Stores files and whole folders.",
     discussion: """
-      A file below PATH gets the key PREFIX + its path relative to PATH; a PATH that is a file gets PREFIX + its name. \
-      If PREFIX ends in a letter or digit, a / follows: --prefix backup means backup/. \
+      A file below PATH gets the key PREFIX/ + its path relative to PATH; a PATH that is a file gets PREFIX/ + its name. \
       Links, empty folders, modes, times, extended attributes and hard links are kept, and owners if you are root. \
       Devices, sockets and pipes are named and skipped; the exit code is 1 if you have named one yourself.
 
@@ -29,7 +28,7 @@ struct ImportCommand: StoreCommand {
       the bytes that it had at first. The exit code stays 0, and the next import reads the file again.
 
       --files-from reads a list of files and folders, one a line, such as `find -type f` prints. Each file gets the key \
-      PREFIX + its path as it is in the list, without ./ and / in front. Folders are imported with all that is in them.
+      PREFIX/ + its path as it is in the list, without ./ and / in front. Folders are imported with all that is in them.
 
       --exclude follows the rules of gitignore: the last pattern that matches decides, and ! in front of it brings back. \
       `*.o` and `build/` match in every folder, `/build` and `src/*.o` from PATH on. `*` does not match a /, `**` does. \
@@ -67,8 +66,7 @@ struct ImportCommand: StoreCommand {
     help: "The list has a NUL after each path, as from `find -print0`.")
   var isNullTerminated = false
 
-  @Option(help: "The prefix of all keys.")
-  var prefix: String = ""
+  @OptionGroup var prefixes: PrefixOptions
 
   @Flag(help: "Keep the current versions in their keys' history.")
   var archive = false
@@ -149,7 +147,7 @@ struct ImportCommand: StoreCommand {
     }
     guard name == nil || !noState else { throw ValidationError("--name and --no-state exclude each other") }
     guard name != "" else { throw ValidationError("the name of a state is empty") }
-    try RawText.check([prefix, name ?? "", from ?? ""])
+    try RawText.check([name ?? "", from ?? ""])
   }
 
   func perform(on store: BlobStore) async throws {
@@ -166,7 +164,7 @@ struct ImportCommand: StoreCommand {
     }
     let patterns = try exclude.map(RawText.bytes) + excludeFrom.flatMap { try TextList($0).patterns() }
     let options = ImportOptions(
-      prefix: wholePrefix(), replacement: archive ? .archiveCurrent : .replaceCurrent,
+      prefix: prefixes.value ?? .all, replacement: archive ? .archiveCurrent : .replaceCurrent,
       codec: codec?.value,
       isDryRun: dryRun, excluded: patterns.map { EscapedName.key(of: $0).text }, readsUnchanged: force,
       keepsAttributes: !noAttributes,
@@ -235,13 +233,6 @@ struct ImportCommand: StoreCommand {
     facts.add("new bytes", byteCount: report.newByteCount)
     facts.add("added to packs", byteCount: report.storedByteCount)
     try facts.print()
-  }
-
-  /// The prefix, with a `/` behind the name of a folder.
-  private func wholePrefix() -> String {
-    guard let last = prefix.last, last.isLetter || last.isNumber else { return prefix }
-    shared.mention("the keys begin with “\(prefix.printable)/”")
-    return prefix + "/"
   }
 
   private func nameSkipped(_ report: ImportReport) {

@@ -15,8 +15,12 @@ struct KeepCommand: StoreCommand {
       --up-to keeps each key's current version and its N youngest archived ones.
 
       The other options select by time, and whatever one of them selects stays. With --prefix and --all they select \
-      states of each prefix. These stay with all their versions. The other states go, with the versions that no remaining \
-      state has. Archived versions are selected by the same rules. --last 0 keeps no state.
+      snapshots of each series: those of one prefix with the same sources, and host if another program made them. These \
+      stay with all their versions. The other snapshots go, with the versions that no remaining one has. Archived \
+      versions are selected by the same rules. --last 0 keeps no snapshot.
+
+      A snapshot that lacks files displaces no complete one. One that is dated more than a day ahead of now is named and \
+      stays, and displaces none: `blobtool snapshots --drop` drops it.
 
       If a state cannot be read, the command names it, drops no version that it may have, and ends with exit code 1. \
       While a pack is lost, rules of time drop no version, and the exit code is 4.
@@ -47,14 +51,14 @@ struct KeepCommand: StoreCommand {
 
   @Option(
     help: ArgumentHelp(
-      "Keep all that are at most so much older than the youngest: 12h, 30d.", valueName: "duration"))
+      "Keep the youngest, and all that are at most this old: 12h, 30d, 8w, 1y. The unit is s, m, h, d, w or y.",
+      valueName: "duration"))
   var within: DurationArgument?
 
   @Argument(help: "The keys.")
   var keys: [KeyArgument] = []
 
-  @Option(help: "All keys that begin with PREFIX.")
-  var prefix: String?
+  @OptionGroup var prefixes: PrefixOptions
 
   @Flag(help: "All keys.")
   var all = false
@@ -78,18 +82,18 @@ struct KeepCommand: StoreCommand {
     guard (upTo != nil) != !policy.isEmpty else {
       throw ValidationError("give --up-to, or rules of time such as --daily")
     }
-    let waysCount = (keys.isEmpty ? 0 : 1) + (prefix == nil ? 0 : 1) + (all ? 1 : 0)
+    let waysCount = (keys.isEmpty ? 0 : 1) + (prefixes.value == nil ? 0 : 1) + (all ? 1 : 0)
     guard waysCount == 1 else { throw ValidationError("give one of these: keys, --prefix, --all") }
-    // Probably a shell variable that was never set.
-    guard prefix != "" else {
-      throw ValidationError("an empty --prefix would mean every key: use --all for that")
+    try prefixes.checkNotEmpty()
+    guard within?.hasUnit != false else {
+      throw ValidationError("--within needs a unit, such as 30d: s, m, h, d, w or y")
     }
     for key in keys { _ = try key.checked() }
   }
 
   /// What to thin out, each key once.
   private var scopes: [KeyScope] {
-    if let prefix { return [.prefix(prefix)] }
+    if let prefix = prefixes.value { return [.prefix(prefix)] }
     var seen: Set<[UInt8]> = []
     return all ? [.all] : keys.map(\.text).filter { seen.insert(Array($0.utf8)).inserted }.map { .key($0) }
   }
@@ -118,7 +122,7 @@ struct KeepCommand: StoreCommand {
         add(result)
         if result.keyCount == 0 { missing.append(key) }
       } else if dry.isDryRun {
-        for try await entry in store.keys(prefix: prefix ?? "") {
+        for try await entry in store.keys(prefix: prefixes.value ?? .all) {
           let isHeld = hasHolds ? try await store.namesOfHolds(on: [entry.key]) != [nil] : false
           if !isHeld { add(plan(entry.versionCount, count)) }
         }
@@ -155,10 +159,17 @@ struct KeepCommand: StoreCommand {
       report.droppedStateCount += part.droppedStateCount
       report.droppedVersionCount += part.droppedVersionCount
       report.decisions += part.decisions
+      report.ahead += part.ahead
       let known = Set(report.unreadable.map(\.id))
       report.unreadable += part.unreadable.filter { !known.contains($0.id) }
     }
     try StandardOutput.unlessEnded { try print(report) }
+    for state in report.ahead {
+      StandardError.say(
+        "warning: snapshot \(state.text.printable) of “\(state.prefix.printable)” is dated \(times.text(state.created)),"
+          + " ahead of now: it stays and counts for no rule; `blobtool snapshots --drop \(state.id)` drops it"
+      )
+    }
     try UnreadableStates.check(report.unreadable, "no version that they may have was dropped")
     try MissingKeys.check(missing)
   }

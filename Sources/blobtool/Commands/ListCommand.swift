@@ -8,7 +8,7 @@ import Synchronization
 /// `list`: lists keys in byte order.
 struct ListCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "list", abstract: "Lists the keys that begin with a prefix, in byte order.",
+    commandName: "list", abstract: "Lists keys, or those of a prefix, in byte order.",
     discussion: """
       Columns: size, when put, versions, key.
 
@@ -16,8 +16,12 @@ struct ListCommand: StoreCommand {
       names the file and ends with exit code 1.
       """, aliases: ["ls"])
 
-  @Argument(help: "What the keys begin with (default: all keys).", completion: KeyCompletion.kind)
+  @Argument(
+    help: "The key PREFIX and the keys below it, which begin with PREFIX/ (default: all keys).",
+    completion: KeyCompletion.kind)
   var prefix: String = ""
+
+  @OptionGroup var prefixBytes: PrefixBytesOption
 
   @OptionGroup var globs: GlobOptions
 
@@ -40,6 +44,7 @@ struct ListCommand: StoreCommand {
 
   func validate() throws {
     guard limit ?? 0 >= 0 else { throw ValidationError("--limit is 0 or more") }
+    _ = try prefixBytes.value(or: prefix)
     guard !isNullTerminated || !shared.json else {
       throw ValidationError("--null and --json exclude each other")
     }
@@ -50,13 +55,12 @@ struct ListCommand: StoreCommand {
     var lines = LineOutput()
     var count = 0
     if limit == 0 { return }
-    if let at { return try await list(at.state(in: store, prefix: prefix), of: store) }
+    let prefix = try prefixBytes.value(or: prefix)
+    if let at { return try await list(at.state(in: store, prefix: prefix), prefix, of: store) }
     let matches = globs.filter
     let reads = try await store.cacheReads()
     for try await entry in store.keys(prefix: globs.prefix(within: prefix))
-    where entry.key.utf8.starts(with: prefix.utf8) && matches(entry.key)
-      && reads?.isExpired(entry.current) != true
-    {
+    where prefix.contains(entry.key) && matches(entry.key) && reads?.isExpired(entry.current) != true {
       if isNullTerminated {
         try lines.add(raw: entry.key + "\0")
       } else {
@@ -69,7 +73,7 @@ struct ListCommand: StoreCommand {
   }
 
   /// Lists what a state has.
-  private func list(_ state: TreeState, of store: BlobStore) async throws {
+  private func list(_ state: TreeState, _ prefix: KeyPrefix, of store: BlobStore) async throws {
     let globs = globs
     let matches = globs.filter
     // A thread of the store's delivers the pages, one after the other.

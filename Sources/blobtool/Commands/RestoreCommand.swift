@@ -30,10 +30,10 @@ struct RestoreCommand: StoreCommand {
   private func restore(in store: BlobStore) async throws {
     let states = try await store.states()
     let time = states.contains { $0.isNamed(at.text) } ? nil : StateArgument.time(at.text)
-    let prefix = try await self.prefix(in: store, states)
+    let series = try await self.series(in: store, states)
     let result: PutResult
-    if prefix != nil || time == nil {
-      let state = try await at.state(in: store, prefix: prefix ?? key.text, isOfPrefix: prefix != nil)
+    if series != nil || time == nil {
+      let state = try await at.state(in: store, prefix: .below(key.text), of: series)
       guard let restored = try await store.restore(key.text, from: state) else {
         throw Failure(
           ExitStatus.notFound, "State \(state.text.printable) has no file “\(key.text.printable)”.")
@@ -58,16 +58,29 @@ struct RestoreCommand: StoreCommand {
     }
   }
 
-  /// The prefix of the last imports until the time that have the key; nil if none has it, or if a state is named.
-  private func prefix(in store: BlobStore, _ states: [TreeState]) async throws -> String? {
+  /// The series of the last import until the time of which one has the key; nil if none has it, or if a state is named.
+  ///
+  /// - Throws: `Failure` if several series of one prefix have it.
+  private func series(in store: BlobStore, _ states: [TreeState]) async throws -> TreeSeries? {
     let key = key.text
     let time = StateArgument.time(at.text) ?? .distantFuture
     let covering = states.filter { $0.created <= time && key.utf8.starts(with: $0.prefix.utf8) }
     guard at.isTime, !covering.isEmpty else { return nil }
     let found = try await store.findInStates { $0.utf8.elementsEqual(key.utf8) }
-    let prefixes = Set(found.versions.flatMap(\.states).map { Array($0.prefix.utf8) })
+    let known = Set(found.versions.flatMap(\.states).map(\.series))
     // What cannot be read may know it, too.
-    if prefixes.isEmpty, !found.unreadable.isEmpty { return covering.last?.prefix }
-    return covering.last { prefixes.contains(Array($0.prefix.utf8)) }?.prefix
+    if known.isEmpty, !found.unreadable.isEmpty { return covering.last?.series }
+    guard let last = covering.last(where: { known.contains($0.series) }) else { return nil }
+    let rival = covering.last { state in
+      state.series != last.series && state.prefix.utf8.elementsEqual(last.prefix.utf8)
+        && known.contains(state.series)
+    }
+    if let rival {
+      throw Failure(
+        ExitStatus.wrongUsage,
+        "Snapshots from several sources have the key “\(key.printable)”: name one by its ID, such as \(last.id) or \(rival.id)."
+      )
+    }
+    return last.series
   }
 }

@@ -5,26 +5,64 @@ import BlobStorageTrees
 /// `states`: lists the states that imports have recorded.
 struct StatesCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "states", abstract: "Lists the states that imports have recorded, oldest first.",
+    commandName: "states", abstract: "Lists or drops the snapshots that imports have recorded, oldest first.",
     discussion: """
       Columns: ID, when it was imported, files, size, prefix, name. Each import records which files, links and folders it \
-      found. `list --at`, `export --at`, `diff`, `find` and `restore` use states; `keep` drops old ones.
+      found. `list --at`, `export --at`, `diff`, `find` and `restore` use snapshots; `keep` drops old ones.
+
+      --drop drops chosen snapshots, with the versions that imports have replaced and no other snapshot has.
       """,
     aliases: ["snapshots"])
 
-  @Argument(help: "What the keys of the states begin with (default: all states).")
+  @Argument(help: "Snapshots of the keys below PREFIX (default: all).")
   var prefix: String = ""
+
+  @OptionGroup var prefixBytes: PrefixBytesOption
+
+  @Option(
+    parsing: .upToNextOption,
+    help: ArgumentHelp(
+      "Drop these snapshots: by name, or by the first digits of their IDs.", valueName: "name"))
+  var drop: [StateArgument] = []
 
   @OptionGroup var times: TimeOptions
 
   @OptionGroup var shared: SharedOptions
 
-  var isReading: Bool { true }
+  var isReading: Bool { drop.isEmpty }
+
+  func validate() throws {
+    _ = try prefixBytes.value(or: prefix)
+    guard drop.isEmpty || prefix.isEmpty && prefixBytes.value == nil else {
+      throw ValidationError("--drop names snapshots: give it without a prefix")
+    }
+  }
 
   func perform(on store: BlobStore) async throws {
-    let states = try await store.states().filter { $0.prefix.utf8.starts(with: prefix.utf8) }
+    if !drop.isEmpty { return try await drop(from: store) }
+    let prefix = try prefixBytes.value(or: prefix)
+    let states = try await store.states().filter { $0.isWithin(prefix) }
     try StandardOutput.unlessEnded { try LineOutput.write(states, json: shared.json, text) }
     try UnreadableStates.check(try await store.unreadableStates(), "their prefixes and times are not known")
+  }
+
+  private func drop(from store: BlobStore) async throws {
+    let states = try await store.states()
+    var dropped: [TreeState] = []
+    for argument in drop {
+      guard let state = try argument.named(among: states) else {
+        throw Failure(
+          ExitStatus.notFound,
+          "There is no snapshot “\(argument.text.printable)”: --drop takes names and IDs, which `blobtool snapshots` lists."
+        )
+      }
+      dropped.append(state)
+    }
+    let report = try await store.dropSnapshots(dropped)
+    if shared.json { return try JSONText.print(report) }
+    try StandardOutput.write(
+      "Dropped \(HumanText.count(report.droppedStateCount, "snapshot")) and \(HumanText.count(report.droppedVersionCount, "version")).\n"
+    )
   }
 
   private func text(_ state: TreeState) -> String {

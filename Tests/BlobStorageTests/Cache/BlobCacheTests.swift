@@ -187,7 +187,7 @@ struct BlobCacheTests {
     let store = try await BlobStore.create(at: path)
     #expect(try await store.cache() == nil)
     let cache = try await store.cache(
-      prefix: "images/ä", limits: CacheLimits(byteLimit: 10 << 20, keyLimit: 7, lifetime: .seconds(3)))
+      prefix: .bytes("images/ä"), limits: CacheLimits(byteLimit: 10 << 20, keyLimit: 7, lifetime: .seconds(3)))
     try await cache.set(Data("v".utf8), forKey: "k")
     #expect(try await store.currentVersion(of: "images/äk") != nil)
     let found = try #require(try await store.cache())
@@ -196,7 +196,7 @@ struct BlobCacheTests {
     await #expect(throws: BlobStorageError.self) { try await store.cache(limits: limits) }
     try Data("1 nonsense\n".utf8).write(to: URL(filePath: path).appending(path: "cache"))
     await #expect(throws: BlobStorageError.self) { try await store.cache() }
-    _ = try await store.cache(prefix: "images/ä", limits: limits)
+    _ = try await store.cache(prefix: .bytes("images/ä"), limits: limits)
     #expect(try await store.cache()?.limits == limits)
     // A key can go on inside what a reader takes for one character of the prefix.
     let other = try #require(try await store.cache())

@@ -202,7 +202,7 @@ struct ViewTests {
     }
     // Prefixes end inside of a page and between two.
     let gone = expected.filter { key($0).hasPrefix("m/00") }
-    #expect(try pair.one.delete(prefix: "m/00", .relaxed) == gone.count)
+    #expect(try pair.one.delete(prefix: .bytes("m/00"), .relaxed) == gone.count)
     #expect(try pair.two.keys("m/00", after: nil, limit: 9).isEmpty)
     #expect(try pair.two.delete(prefix: "m/", .relaxed) == expected.count - gone.count)
     for engine in pair.both {

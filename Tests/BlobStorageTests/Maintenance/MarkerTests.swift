@@ -17,7 +17,7 @@ struct MarkerTests {
       _ = try engine.put(items, .relaxed)
     }
     // 899 and 8990 to 8999.
-    #expect(try engine.delete(prefix: "899", .relaxed) == 11)
+    #expect(try engine.delete(prefix: .bytes("899"), .relaxed) == 11)
     #expect(try engine.statistics().chunkCount == count - 11)
     let report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
     #expect(report.obstacles == [] && report.compactedPackCount > 0)

@@ -278,7 +278,8 @@ struct RemoteDurabilityTests {
       let options = PutOptions(durability: durability, replacement: .archiveCurrent)
       _ = try engine.put("a", Array("version \(number)".utf8), options)
       let recorder = try StateRecorder(
-        engine, prefix: "", name: nil, sources: [], created: Date(timeIntervalSince1970: Double(number)))
+        engine, prefix: "", name: nil, origin: TreeOrigin([]),
+        created: Date(timeIntervalSince1970: Double(number)))
       recorder.addFolder(Array("folder \(number)/".utf8), [])
       _ = try recorder.finish(durability)
     }

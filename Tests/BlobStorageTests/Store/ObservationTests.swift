@@ -21,13 +21,13 @@ struct ObservationTests {
     var values: [String: BlobVersion.ID] { state.withLock { $0.values } }
     var reloadCount: Int { state.withLock { $0.reloadCount } }
 
-    func load(_ store: BlobStore, _ prefix: String) async throws {
+    func load(_ store: BlobStore, _ prefix: KeyPrefix) async throws {
       var values: [String: BlobVersion.ID] = [:]
       for try await entry in store.keys(prefix: prefix) { values[entry.key] = entry.current.id }
       state.withLock { $0.values = values }
     }
 
-    func apply(_ change: KeyChange, _ store: BlobStore, _ prefix: String) async throws {
+    func apply(_ change: KeyChange, _ store: BlobStore, _ prefix: KeyPrefix) async throws {
       switch change {
       case .set(let version): state.withLock { $0.values[version.key] = version.id }
       case .deleted(let key): state.withLock { $0.values[key] = nil }
@@ -134,16 +134,16 @@ struct ObservationTests {
     var random = SplitMix64.announced()
     let other = try await place.opened()
     let shown = Shown()
-    let changes = try await store.changes(prefix: "k", interval: .milliseconds(1))
-    try await shown.load(store, "k")
+    let changes = try await store.changes(prefix: .bytes("k"), interval: .milliseconds(1))
+    try await shown.load(store, .bytes("k"))
     let store = store
     let watching = Task {
-      for try await change in changes { try await shown.apply(change, store, "k") }
+      for try await change in changes { try await shown.apply(change, store, .bytes("k")) }
     }
     for step in 0..<60 {
       let key = "\(["k", "other"].randomElement(using: &random)!)\(Int.random(in: 0..<9, using: &random))"
       switch Int.random(in: 0..<10, using: &random) {
-      case 0: try await other.delete(prefix: "k")
+      case 0: try await other.delete(prefix: .bytes("k"))
       case 1, 2: try await other.delete(key)
       // Without gc and reopening, each change is named by itself.
       case 3 where round % 2 == 0:
@@ -159,7 +159,7 @@ struct ObservationTests {
       if step % 20 == 19 { try await Task.sleep(for: .milliseconds(20)) }
     }
     let expected = Shown()
-    try await expected.load(store, "k")
+    try await expected.load(store, .bytes("k"))
     while shown.values != expected.values {
       try await Task.sleep(for: .milliseconds(10))
     }

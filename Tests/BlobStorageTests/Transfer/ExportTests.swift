@@ -29,7 +29,7 @@ struct ExportTests {
   func pages(_ count: Int) async throws {
     let keys = (0..<count).map { "k\(10_000 + $0)" }
     try await put(["a"] + keys + ["z"])
-    let report = try await store.exportFiles(to: target, options: ExportOptions(prefix: "k"))
+    let report = try await store.exportFiles(to: target, options: ExportOptions(prefix: .bytes("k")))
     #expect(report.fileCount == count)
     #expect(report.skipped == [] && report.damaged == [])
     #expect(try FileManager.default.contentsOfDirectory(atPath: target).sorted() == keys)

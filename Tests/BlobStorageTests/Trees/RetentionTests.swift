@@ -27,7 +27,8 @@ struct RetentionTests {
       "2026-02-28T10:00:00Z", "2026-02-01T10:00:00Z", "2025-12-31T10:00:00Z",
     ].map(date)
     func kept(_ change: (inout RetentionPolicy) -> Void) -> [Int] {
-      policy(change).reasons(for: dates).enumerated().filter { !$0.element.isEmpty }.map(\.offset)
+      policy(change).reasons(for: dates, now: dates[0]).enumerated().filter { !$0.element.isEmpty }.map(
+        \.offset)
     }
     #expect(kept { $0.last = 2 } == [0, 1])
     #expect(kept { $0.daily = 3 } == [0, 2, 4])
@@ -40,7 +41,7 @@ struct RetentionTests {
     let reasons = policy {
       $0.last = 1
       $0.yearly = 1
-    }.reasons(for: dates)
+    }.reasons(for: dates, now: dates[0])
     #expect(reasons[0] == ["last", "yearly"] && reasons[1] == [])
     #expect(policy { $0.last = 0 }.isEmpty == false && RetentionPolicy().isEmpty)
   }

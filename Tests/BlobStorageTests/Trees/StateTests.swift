@@ -26,7 +26,7 @@ struct StateTests {
     _ model: Model, prefix: String = "", name: String? = nil, _ random: inout SplitMix64
   ) throws -> TreeState {
     let recorder = try StateRecorder(
-      engine, prefix: prefix, name: name, sources: ["source"],
+      engine, prefix: prefix, name: name, origin: TreeOrigin(["source"]),
       created: Date(timeIntervalSince1970: Double(random.below(1_000_000))))
     for (key, content) in model.shuffled(using: &random) {
       switch content {
@@ -141,7 +141,7 @@ struct StateTests {
     _ = try record(["a": .version(Stamp(time: 1, writer: 1))], name: "one", &random)
     for name in ["one", "", "a/b", "..", String(repeating: "x", count: 256)] {
       expectThrows(.invalidArgument) {
-        _ = try StateRecorder(engine, prefix: "", name: name, sources: [], created: Date())
+        _ = try StateRecorder(engine, prefix: "", name: name, origin: TreeOrigin([]), created: Date())
       }
     }
   }
@@ -149,7 +149,7 @@ struct StateTests {
   @Test("that are named alike by imports at the same time get a number behind the name")
   func sameName() throws {
     let recorders = try (0..<3).map { _ in
-      try StateRecorder(engine, prefix: "", name: "one", sources: [], created: Date())
+      try StateRecorder(engine, prefix: "", name: "one", origin: TreeOrigin([]), created: Date())
     }
     for (recorder, name) in zip(recorders, ["one", "one-2", "one-3"]) {
       recorder.add(Array("a".utf8), BlobVersion.ID(Stamp(time: 1, writer: 1)))
@@ -164,7 +164,7 @@ struct StateTests {
     let source = try other.engine()
     for engine in [engine, source] {
       let recorder = try StateRecorder(
-        engine, prefix: "", name: "one", sources: [], created: Date(timeIntervalSince1970: 1))
+        engine, prefix: "", name: "one", origin: TreeOrigin([]), created: Date(timeIntervalSince1970: 1))
       recorder.addFolder([], [])
       _ = try recorder.finish()
     }
