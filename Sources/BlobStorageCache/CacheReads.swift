@@ -62,7 +62,7 @@ package final class CacheReads: Sendable {
 extension BlobStore {
   /// The rules of the store's cache for readers; nil if it has none.
   package func cacheReads() async throws(BlobStorageError) -> CacheReads? {
-    try await run { (engine) throws(BlobStorageError) in try CacheReads(engine) }
+    try await read { (engine) throws(BlobStorageError) in try CacheReads(engine) }
   }
 }
 

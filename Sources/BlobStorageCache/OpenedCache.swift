@@ -82,7 +82,21 @@ final class OpenedCache: Sendable {
   private func isLost(_ core: CacheCore, _ error: BlobStorageError) -> Bool {
     guard core.prefix.isEmpty, !ended.load(ordering: .acquiring) else { return false }
     // A store that finds another folder in its place ends by itself; or another call has started again.
-    return error.code == .closed || error.code == .noStore || !hasFolder(core)
+    if error.code == .closed || error.code == .noStore || !hasFolder(core) { return true }
+    // A folder that is being deleted loses its files one after the other. Without its limits, the store looks like one
+    // that is no cache any more.
+    guard error.code == .invalidArgument, isWithoutLimits(core) else { return false }
+    do throws(BlobStorageError) {
+      return try PassingTime.system.retry(withinSeconds: 1, pauseSeconds: 0.005...0.02) {
+        () throws(BlobStorageError) in !hasFolder(core)
+      }
+    } catch { return false }
+  }
+
+  private func isWithoutLimits(_ core: CacheCore) -> Bool {
+    let files = core.engine.environment.files
+    let folder = StoreFolder(core.engine.folder.path, files: files)
+    do throws(BlobStorageError) { return try files.status(of: folder.cache) == nil } catch { return false }
   }
 
   /// Whether the path still leads to the store that was opened. True if the cache may not start again.
@@ -100,6 +114,8 @@ final class OpenedCache: Sendable {
       state.withLock { if $0.core === core { $0.header = status } }
       return true
     } catch {
+      // A file or a pipe is in its place.
+      if error.errno == Errno.notDirectory.rawValue { return false }
       // A folder that cannot be looked at is not gone: the call itself finds out.
       return error.code != .noStore && error.code != .notAStore
     }

@@ -91,6 +91,7 @@ package struct IgnoreRules: Sendable {
     }
     rule.isOfNames = !text.contains("/")
     if text.first == "/" { text.removeFirst() }
+    text = withoutEscapedSlashes(text)
     guard let tokens = PatternToken.parse(text, isLenient: false) else {
       return (rule, "a [ has no ], or a \\ stands at its end")
     }
@@ -109,6 +110,30 @@ package struct IgnoreRules: Sendable {
     if parts.last == .anyFolders { parts.append(.name(PatternMatch(tokens: [.star]))) }
     rule.parts = parts
     return (rule, nil)
+  }
+
+  /// Replaces `\/` by `/`. After the name `**` it stands for at least one folder, because git looks for a slash there.
+  private static func withoutEscapedSlashes(_ text: ArraySlice<Unicode.Scalar>) -> ArraySlice<Unicode.Scalar>
+  {
+    var found: [Unicode.Scalar] = []
+    var rest = text
+    while let first = rest.popFirst() {
+      guard first == "\\", let next = rest.popFirst() else {
+        found.append(first)
+        continue
+      }
+      if next != "/" {
+        found += [first, next]
+        continue
+      }
+      let name = found[((found.lastIndex(of: "/") ?? -1) + 1)...]
+      if name.count > 1, name.allSatisfy({ $0 == "*" }) {
+        found.removeLast(name.count)
+        found += "*/**".unicodeScalars
+      }
+      found.append("/")
+    }
+    return found[...]
   }
 
   /// Without the blanks at its end; one behind a backslash stays.

@@ -122,7 +122,7 @@ extension BlobStore {
     at time: Date? = nil, prefix: some KeyPrefixConvertible = KeyPrefix.all
   ) async throws(BlobStorageError) -> TreeState? {
     let prefix = prefix.keyPrefix
-    return try await run { (engine) throws(BlobStorageError) in
+    return try await work { (engine) throws(BlobStorageError) in
       let file = StateFile(engine)
       return try SnapshotChoice(try file.states(), now: file.now).last(until: time, of: prefix) {
         (state) throws(BlobStorageError) in
@@ -140,7 +140,7 @@ extension BlobStore {
   public func snapshot(
     at time: Date? = nil, of series: TreeSeries
   ) async throws(BlobStorageError) -> TreeState? {
-    try await run { (engine) throws(BlobStorageError) in
+    try await read { (engine) throws(BlobStorageError) in
       let file = StateFile(engine)
       return SnapshotChoice(try file.states(), now: file.now).last(of: series, until: time)
     }
@@ -153,7 +153,7 @@ extension BlobStore {
   /// - Durability: durable on return.
   @discardableResult
   public func dropSnapshots(_ states: [TreeState]) async throws(BlobStorageError) -> TreeRetentionReport {
-    try await run { (engine) throws(BlobStorageError) in
+    try await work { (engine) throws(BlobStorageError) in
       var retention = Retention(engine, .all, RetentionPolicy(), isDryRun: false)
       return try retention.drop(states)
     }

@@ -289,7 +289,10 @@ struct VersionLine: Decodable {
     #expect(try outcome.fields() == ["key", "byteCount", "digest", "version", "versionCount", "created"])
     let listed = try outcome.json(ListLine.self)
     #expect(listed.map(\.key) == keys.sorted { Array($0.utf8).lexicographicallyPrecedes(Array($1.utf8)) })
-    #expect(try await workshop.expect(0, ["list", "a", "--json"]).json(ListLine.self).count == 3)
+    #expect(
+      try await workshop.expect(0, ["list", "a", "--json"]).json(ListLine.self).map(\.key) == ["a", "a/b"])
+    let bytes = ["list", "--prefix-bytes", "a", "--json"]
+    #expect(try await workshop.expect(0, bytes).json(ListLine.self).count == 3)
     #expect(listed.allSatisfy { $0.created.wholeMatch(of: /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/) != nil })
     for key in keys { #expect(try await workshop.expect(0, ["get", "--", key]).bytes == Data(key.utf8)) }
     // A line break in a key is made visible.

@@ -7,7 +7,7 @@ import Testing
     "options of the store may precede the command",
     arguments: [
       ["--store", "other", "list", "--json"], ["--store=other", "--json", "ls"],
-      ["--json", "--progress", "none", "--store", "other", "list", "a"],
+      ["--json", "--progress", "none", "--store", "other", "list", "a1"],
       ["-q", "--store", "other", "--json", "ls"],
     ])
   func optionsFirst(_ arguments: [String]) async throws {

@@ -150,7 +150,7 @@ import Testing
       while :; do echo line >> tree/log; done & writer=$!
       $TOOL import tree --json --bandwidth 6M; echo "status $?"
       $TOOL put k tree/log; echo "status $?"
-      kill $writer
+      kill -9 $writer
       """)
     #expect(outcome.lines.filter { $0.hasPrefix("status") } == ["status 0", "status 0"], "\(outcome.errors)")
     #expect(outcome.lines.first?.contains(#""change":"grown""#) == true)

@@ -244,7 +244,7 @@ import Testing
     let options = ["--exclude", "*.log", "--exclude", "sub/f", "--exclude=*.tmp"]
     try await workshop.expect(0, ["import", "tree", "g"] + options)
     #expect(try await keys() == ["a.txt", "g", "sub/e"])
-    try await workshop.expect(0, ["import", "tree/sub/e", "tree/sub/d.log", "--prefix", "p-"])
+    try await workshop.expect(0, ["import", "tree/sub/e", "tree/sub/d.log", "--prefix-bytes", "p-"])
     #expect(try await keys() == ["a.txt", "g", "p-d.log", "p-e", "sub/e"])
     #expect(try await workshop.expect(0, ["get", "p-d.log"]).text == "tree/sub/d.log")
     // A changed file takes the place of what was imported, unless that is to be kept.

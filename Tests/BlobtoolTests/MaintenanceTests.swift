@@ -257,7 +257,7 @@ import Testing
     _ = try await workshop.shell("rm store/verified")
     try await workshop.expect(0, ["verify", "--quick"])
     #expect(try await due() > 3)
-    try await workshop.expect(0, ["delete", "--prefix", "k"])
+    try await workshop.expect(0, ["delete", "--prefix-bytes", "k"])
     try await workshop.expect(0, ["gc"])
     #expect(try await due() <= 1)
     #expect(try await workshop.expect(0, ["verify"]).status == 0)

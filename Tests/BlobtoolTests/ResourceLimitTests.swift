@@ -25,7 +25,11 @@ struct ResourceLimitTests {
         rm -rf out other new got; $TOOL init --store other > /dev/null
         # Through pipes: a limit of lengths concerns the files that a program writes to.
         {
-          (ulimit \(limit) || exit 99; exec env --default-signal=XFSZ timeout 60 $TOOL \(command) 2>&3) | cat > answer
+          (
+            exec 2>&3 3>&-
+            ulimit \(limit) || exit 99
+            exec env --default-signal=XFSZ timeout 60 $TOOL \(command)
+          ) | cat > answer
           exit ${PIPESTATUS[0]}
         } 3>&1 | cat >&2
         exit ${PIPESTATUS[0]}

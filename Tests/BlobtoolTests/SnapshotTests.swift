@@ -130,6 +130,8 @@ struct SnapshotTests {
     try await workshop.expect(64, ["snapshots", "tree", "--drop", "two"])
     try await workshop.expect(0, ["hold", "mine", "three"])
     #expect(try await workshop.expect(1, ["snapshots", "--drop", "two", "three"]).errors.contains("mine"))
+    // It also protects the versions that were there when it was recorded.
+    try await workshop.expect(0, ["hold", "--release", "mine"])
     #expect(
       try await workshop.expect(0, ["snapshots", "--drop", "two", String(ids[0].prefix(8))]).lines
         == ["Dropped 2 snapshots and 2 versions."])

@@ -78,7 +78,7 @@ struct VerificationLine: Decodable {
         "files", "byteCount", "newFiles", "unchangedFiles", "evictedFiles", "newByteCount",
         "duplicateByteCount",
         "storedByteCount",
-        "skipped", "seconds", "links", "folders", "state",
+        "skipped", "uncertain", "uselessPatterns", "droppedKeys", "seconds", "links", "folders", "state",
       ])
     let first = try #require(try outcome.json(ImportLine.self).first)
     #expect(first.files == 32)

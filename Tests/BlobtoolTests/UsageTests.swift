@@ -45,7 +45,7 @@ import Testing
       ["verify", "--max-age", "1d", "--blobs"],
       ["help", "frobnicate"], ["import", ".", "--bandwidth", "0"], ["export", "x", "--bandwidth", "fast"],
       ["--store", "a"], ["cache", "frobnicate"], ["get", "a", "--offset", "1X"],
-      ["cache", "set-limit", "1G", "--lifetime", "0"], ["cache", "set-limit", "1G", "--lifetime", "1y"],
+      ["cache", "set-limit", "1G", "--lifetime", "0"], ["cache", "set-limit", "1G", "--lifetime", "1x"],
     ])
   func refused(_ arguments: [String]) async throws {
     let workshop = try await Workshop(hasStore: false)
@@ -101,40 +101,48 @@ import Testing
     "each command has the options that it is to have, and no others",
     arguments: [
       ("init", ["--chunk-size", "--codec", "--digest", "--level", "--similarity"]),
-      ("put", ["--archive", "--codec", "--if-absent", "--if-version"]),
+      ("put", ["--allow-empty", "--archive", "--codec", "--command", "--if-absent", "--if-version"]),
       ("get", ["--digest", "--length", "--offset", "--output"]),
-      ("list", ["--at", "--glob", "--limit", "--null", "--utc"]),
+      ("list", ["--at", "--glob", "--limit", "--null", "--prefix-bytes", "--utc"]),
       ("versions", ["--utc"]),
-      ("delete", ["--all", "--dry-run", "--glob", "--if-absent", "--if-version", "--prefix", "--verbose"]),
+      (
+        "delete",
+        [
+          "--all", "--dry-run", "--glob", "--if-absent", "--if-version", "--prefix", "--prefix-bytes",
+          "--verbose",
+        ]
+      ),
       (
         "keep",
         [
-          "--all", "--daily", "--dry-run", "--hourly", "--last", "--monthly", "--prefix", "--up-to", "--utc",
-          "--weekly", "--within", "--yearly",
+          "--all", "--daily", "--dry-run", "--hourly", "--last", "--monthly", "--prefix", "--prefix-bytes",
+          "--up-to", "--utc", "--weekly", "--within", "--yearly",
         ]
       ),
       (
         "import",
         [
-          "--archive", "--bandwidth", "--codec", "--dry-run", "--exclude", "--exclude-caches",
+          "--allow-empty", "--archive", "--bandwidth", "--codec", "--delete", "--dry-run", "--exclude",
+          "--exclude-caches",
           "--exclude-from", "--files-from", "--force", "--from", "--name", "--no-attributes", "--no-state",
-          "--null", "--one-file-system", "--owners", "--prefix", "--verbose",
+          "--null", "--one-file-system", "--owners", "--prefix", "--prefix-bytes", "--verbose",
         ]
       ),
       (
         "export",
         [
           "--at", "--bandwidth", "--dry-run", "--glob", "--no-attributes", "--overwrite", "--owners",
-          "--strip", "--verbose",
+          "--prefix-bytes", "--strip", "--verbose",
         ]
-      ), ("states", ["--utc"]), ("diff", []), ("find", []), ("restore", ["--at"]),
-      ("hold", ["--kind", "--release"]), ("holds", ["--utc"]),
+      ), ("states", ["--drop", "--prefix-bytes", "--utc"]), ("diff", []), ("find", []), ("restore", ["--at"]),
+      ("hold", ["--kind", "--prefix-bytes", "--release"]), ("holds", ["--utc"]),
       ("gc", ["--dry-run", "--fence", "--keep", "--recompress", "--time"]),
       ("verify", ["--blobs", "--max-age", "--quick", "--share"]), ("repair", ["--accept-loss"]),
       ("stats", ["--prometheus"]),
       ("info", ["--utc"]), ("why", ["--digest", "--limit", "--utc"]), ("report", ["--limit", "--output"]),
       ("watch", ["--interval", "--once"]), ("sync", []), ("cache stats", []), ("cache trim", []),
-      ("cache set-limit", ["--count", "--evict", "--lifetime", "--prefix"]), ("cache remove-limit", []),
+      ("cache set-limit", ["--count", "--evict", "--lifetime", "--prefix", "--prefix-bytes"]),
+      ("cache remove-limit", []),
     ] as [(String, [String])])
   func options(_ command: String, _ own: [String]) async throws {
     let words = command.split(separator: " ").map(String.init)

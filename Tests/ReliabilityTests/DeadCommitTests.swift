@@ -52,7 +52,7 @@ struct DeadCommitTests {
     // Applying a ref asks for the time, and so may the look at the keys.
     environment.clock = WallClock(now: {
       guard let other = watch.withLock({ $0.take() }) else { return time }
-      if let keys = try? other.keys("k", after: nil, limit: 9) {
+      if let keys = try? other.keys(.bytes("k"), after: nil, limit: 9) {
         counts.withLock { _ = $0.insert(keys.count) }
       }
       watch.withLock { $0 = other }
@@ -74,7 +74,7 @@ struct DeadCommitTests {
     watch.withLock { $0 = nil }
     let seen = counts.withLock { $0 }
     #expect(seen.contains(0) && seen.isSubset(of: [0, 5]))
-    let found = try other.keys("k", after: nil, limit: 9).count
+    let found = try other.keys(.bytes("k"), after: nil, limit: 9).count
     #expect(found == 5)
     for engine in [successor, other] { try engine.close() }
   }

@@ -228,7 +228,7 @@ struct ViewMutationTests {
         withExtendedLifetime(engine) {}
         lab.restart(with: try CatalogFolder())
         lab.weaknesses = []
-        try lab.session { counts.insert(try $0.keys("key-", after: nil, limit: .max).count) }
+        try lab.session { counts.insert(try $0.keys(.bytes("key-"), after: nil, limit: .max).count) }
       }
       let isWhole = counts.isSubset(of: [0, items.count])
       #expect(isWhole == weaknesses.isEmpty, "\(counts)")

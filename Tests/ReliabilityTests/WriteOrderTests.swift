@@ -403,8 +403,8 @@ struct WriteOrderTests {
     #expect(try other.delete(["k"], .relaxed) == 1)
     switch way {
     case 0: #expect(try engine.delete(["k", "l"], .durable) == 1)
-    case 1: #expect(try engine.delete(prefix: "k", .durable) == 0)
-    case 2: #expect(try engine.keep(upTo: 0, prefix: "k", .durable).keyCount == 0)
+    case 1: #expect(try engine.delete(prefix: .bytes("k"), .durable) == 0)
+    case 2: #expect(try engine.keep(upTo: 0, prefix: .bytes("k"), .durable).keyCount == 0)
     default: _ = try engine.change([.delete("k"), .delete("l")], .durable)
     }
     try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in

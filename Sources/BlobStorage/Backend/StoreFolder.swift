@@ -176,7 +176,8 @@ package struct StoreFolder: Sendable {
   /// - Throws: `noStore`, `notAStore`, `unsupportedFormat`, or `corrupted`.
   package func readHeader() throws(BlobStorageError) -> StoreHeader {
     guard let status = try statusOrNil(header), status.kind == .regular else {
-      if let status = try statusOrNil(path) {
+      // A link that is not resolved leads nowhere.
+      if let status = try statusOrNil(files.resolved(path)), status.kind != .symbolicLink {
         let names = status.kind == .directory ? try files.list(path) : ["?"]
         // Another process may be creating a store here, and may have finished just now.
         if names.contains("store"), try statusOrNil(header)?.kind == .regular { return try readHeader() }

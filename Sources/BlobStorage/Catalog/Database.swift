@@ -112,6 +112,8 @@ package final class Database: @unchecked Sendable {
     for spare in spareReaders.withLock({ $0 }) { mdb_txn_abort(spare.transaction) }
     mdb_env_close(handle)
     dataFile.close()
+    // Before another thread may open the database again, which needs the same locks.
+    readerTable.close()
     if let place { SharedDatabases.closed(place, number) }
   }
 

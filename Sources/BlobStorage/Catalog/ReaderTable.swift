@@ -13,8 +13,8 @@ import SystemPackage
 /// | 0 | shared while the database is open; who gets it alone initialises the file |
 /// | process ID | held while the process is alive: otherwise others free its readers' slots |
 struct ReaderTable: Sendable {
-  /// Nil where a test stands between the store and the system, and where nobody has tried whether both kinds of locks
-  /// respect each other.
+  /// Nil where a test stands between the store and the system, and on systems where it was not tried whether both kinds
+  /// of locks respect each other.
   private let file: SystemFile?
   /// Far behind LMDB's bytes. Who opens the database holds it, so that no process opens it between LMDB's locks and
   /// those of this object.
@@ -50,4 +50,7 @@ struct ReaderTable: Sendable {
     }
     try file.unlock(bytes: Self.opening)
   }
+
+  /// Ends the locks. LMDB has closed the file.
+  func close() { file?.close() }
 }

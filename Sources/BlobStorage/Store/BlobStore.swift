@@ -169,7 +169,9 @@ public final class BlobStore: Sendable {
   ///   lost is not.
   public func reopen() async throws(BlobStorageError) {
     let opened = opened
-    try await OperationPool.onOwnThread(mustRun: true) { () throws(BlobStorageError) in try opened.reopen() }
+    try await OperationPool.onOwnThread(mustRun: true) { () throws(BlobStorageError) in
+      _ = try opened.reopen()
+    }
   }
 
   /// Opens the store at the path again, on the caller's thread, because the folder of an engine was removed or exchanged.

@@ -279,7 +279,7 @@ extension FuzzTarget {
   static let state = FuzzTarget(
     "state",
     seeds: {
-      ["g1 boot/mount/other 12", "g1 boot/mount 12 0 1700000000 999999999 0 clean"].map {
+      ["g1 boot/mount/other 11/12", "g1 boot/mount 11/12 0 1700000000 999999999 0 clean"].map {
         Array("\(CatalogState.layout) \($0)\n".utf8)
       }
     }

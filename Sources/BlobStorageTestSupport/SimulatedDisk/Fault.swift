@@ -41,7 +41,7 @@ package struct CallRecord: Sendable, CustomStringConvertible {
 
 /// A planned failure of a simulated disk.
 ///
-/// Where several threads use the disk, the fault belongs to one of them or to a file. Otherwise it would be for whoever
+/// Where several threads use the disk, the fault belongs to one of them or to a file. Otherwise it would be for whichever thread
 /// comes first.
 package struct Fault: Sendable {
   /// The kind of call that fails; nil for any.

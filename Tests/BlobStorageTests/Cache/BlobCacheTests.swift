@@ -187,7 +187,8 @@ struct BlobCacheTests {
     let store = try await BlobStore.create(at: path)
     #expect(try await store.cache() == nil)
     let cache = try await store.cache(
-      prefix: .bytes("images/ä"), limits: CacheLimits(byteLimit: 10 << 20, keyLimit: 7, lifetime: .seconds(3)))
+      prefix: .bytes("images/ä"), limits: CacheLimits(byteLimit: 10 << 20, keyLimit: 7, lifetime: .seconds(3))
+    )
     try await cache.set(Data("v".utf8), forKey: "k")
     #expect(try await store.currentVersion(of: "images/äk") != nil)
     let found = try #require(try await store.cache())
@@ -329,7 +330,7 @@ struct BlobCacheTests {
       #expect(try await cache.data(forKey: "n") == nil)
       // Other caches go on, too.
       let other = try await BlobCache.open(at: temporary.path.appending("other"), limits: limits)
-      #expect(try await other.set("k", to: Data([1])))
+      #expect(try await other.set(Data([1]), forKey: "k"))
       try await other.close()
       #expect(done.count == 0)
       lock.close()
@@ -377,7 +378,7 @@ struct BlobCacheTests {
   func reservation() async throws {
     let cache = try await BlobCache.open(at: path, limits: limits)
     try await cache.set(Data("v".utf8), forKey: "k")
-    let folder = try Engine(path: path, configuration: StoreConfiguration()).folder
+    let folder = StoreFolder(FilePath(path), files: SystemFiles())
     let reserved = try folder.allocatedByteCount()
     try await cache.close()
     let closed = try folder.allocatedByteCount()

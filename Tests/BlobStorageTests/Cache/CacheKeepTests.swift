@@ -195,7 +195,7 @@ struct CacheKeepTests {
   /// Each half has room for one value. Short values take room, too.
   @Test(
     "memory has the values that were read last, and no more than it may",
-    arguments: [(40, 400), (1, 280)])
+    arguments: [(40, 700), (1, 600)])
   func memory(byteCount: Int, memoryByteLimit: Int) throws {
     let place = try CachePlace()
     let cache = try place.cache(memoryByteLimit: memoryByteLimit)

@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageCache
 import BlobStorageTestSupport
 import Foundation
+import SystemPackage
 import Testing
 
 @Suite("A cache's lookups without waiting, and what it keeps with values")
@@ -34,7 +35,7 @@ struct CacheMemoryTests {
     #expect(cache.cachedData(forKey: "r0") == nil)
     #expect(try await cache.remove(["r1", "no"]) == 1)
     #expect(cache.cachedData(forKey: "r1") == nil)
-    #expect(try await cache.removeAll(prefix: "r") == 2)
+    #expect(try await cache.removeAll(prefix: .bytes("r")) == 2)
     #expect(cache.cachedData(forKey: "r2") == nil)
     try await cache.set(Data("short".utf8), forKey: "s", lifetime: .milliseconds(1))
     while cache.cachedData(forKey: "s") != nil { await Task.yield() }
@@ -146,7 +147,7 @@ struct CacheMemoryTests {
     #expect(try cache.statistics().keyCount == 4)
     #expect(try cache.remove("a"))
     #expect(try cache.remove(["a", "b"]) == 1)
-    #expect(try cache.removeAll(prefix: "c") == 1)
+    #expect(try cache.removeAll(prefix: .bytes("c")) == 1)
     #expect(throws: BlobStorageError.self) { try cache.removeAll(prefix: "") }
     #expect(try cache.trim().evictedKeyCount == 0)
     #expect(try cache.removeAll() == 1)

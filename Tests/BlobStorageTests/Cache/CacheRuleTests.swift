@@ -267,7 +267,7 @@ struct CacheRuleTests {
     // Not even what its program asks for: the keys are those of an ordinary store now.
     #expect(failure { _ = try cache.remove(["k"]) }?.code == .invalidArgument)
     #expect(failure { _ = try cache.removeAll() }?.code == .invalidArgument)
-    #expect(failure { _ = try cache.removeAll(prefix: "k") }?.code == .invalidArgument)
+    #expect(failure { _ = try cache.removeAll(prefix: .bytes("k")) }?.code == .invalidArgument)
     let long = Data(count: place.limits.valueByteLimit + 1)
     #expect(failure { _ = try cache.put("k", long) }?.code == .invalidArgument)
     #expect(try other.cacheSettings() == nil)

@@ -48,7 +48,7 @@ struct HostileTableTests {
     try Self.exchange(pair.both, 2)
     #expect(pair.one.ownSlot() != nil && pair.two.ownSlot() == nil)
     _ = try pair.two.put((0..<40).map { PutItem(key: "b\($0)", data: Data()) }, .relaxed)
-    #expect(try pair.one.keys("b", after: nil, limit: .max).count == 40)
+    #expect(try pair.one.keys(.bytes("b"), after: nil, limit: .max).count == 40)
     try pair.one.writer.rollOver()
     #expect(pair.one.slots().count == LiveTable.slotCount - 1)
     try Self.exchange(pair.both, 3)

@@ -28,7 +28,7 @@ struct SharedDatabaseTests {
     _ = try first.put("k", [1], PutOptions())
     let locks = try place.databaseFile().deletingLastPathComponent().appending(path: "lock.mdb")
     let count = try descriptorCount(of: locks)
-    #expect(count == 1)
+    #expect(count > 0)
     let second = place.temporary.path.appending("second").string
     var path = place.path + "/../store"
     switch way {
@@ -44,7 +44,7 @@ struct SharedDatabaseTests {
     defer { Mounts.end(at: second) }
     let other = try Engine(path: path, configuration: StoreConfiguration(threadCount: 1))
     #expect(try other.data("k", nil) == Data([1]))
-    #expect(try descriptorCount(of: locks) == 1)
+    #expect(try descriptorCount(of: locks) == count)
     try other.close()
     // Closing the second one takes no lock away from the first.
     #expect(try first.data("k", nil) == Data([1]))

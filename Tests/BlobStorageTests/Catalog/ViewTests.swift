@@ -197,13 +197,13 @@ struct ViewTests {
       let entries = pages.joined()
       #expect(entries.map(\.key) == expected.map(key))
       #expect(entries.map(\.versionCount) == expected.map { $0 % 6 == 0 ? 2 : 1 })
-      let some = try engine.keys("m/00", after: key(7), limit: 9)
+      let some = try engine.keys(.bytes("m/00"), after: key(7), limit: 9)
       #expect(some.map(\.key) == expected.filter { $0 > 7 }.prefix(9).map(key))
     }
     // Prefixes end inside of a page and between two.
     let gone = expected.filter { key($0).hasPrefix("m/00") }
     #expect(try pair.one.delete(prefix: .bytes("m/00"), .relaxed) == gone.count)
-    #expect(try pair.two.keys("m/00", after: nil, limit: 9).isEmpty)
+    #expect(try pair.two.keys(.bytes("m/00"), after: nil, limit: 9).isEmpty)
     #expect(try pair.two.delete(prefix: "m/", .relaxed) == expected.count - gone.count)
     for engine in pair.both {
       #expect(try engine.keys("", after: nil, limit: 9).isEmpty)
@@ -227,7 +227,7 @@ struct ViewTests {
       for engine in pair.both {
         #expect(try engine.versions("k").map(\.id) == ids)
         #expect(try engine.data("k", nil) == Data([UInt8(index)]))
-        #expect(try engine.keys("k", after: nil, limit: 2).map(\.versionCount) == [index + 1])
+        #expect(try engine.keys(.bytes("k"), after: nil, limit: 2).map(\.versionCount) == [index + 1])
       }
     }
     _ = try pair.one.keep(upTo: 5, keys: ["k"], .relaxed)

@@ -122,13 +122,13 @@ struct ViewTroubleTests {
       isDead = death.isDead
       disk.heal()
       #expect(try beside.data("before", nil) == Data([1]))
-      let seenCount = try beside.keys("key-", after: nil, limit: .max).count
+      let seenCount = try beside.keys(.bytes("key-"), after: nil, limit: .max).count
       #expect(seenCount == (isDead ? 0 : items.count), "stopped after call \(mutation)")
       let next = try opened()
-      let count = try next.keys("key-", after: nil, limit: .max).count
+      let count = try next.keys(.bytes("key-"), after: nil, limit: .max).count
       #expect(count == 0 || count == items.count, "stopped after call \(mutation)")
       outcomes.insert(count)
-      #expect(try beside.keys("key-", after: nil, limit: .max).count == count)
+      #expect(try beside.keys(.bytes("key-"), after: nil, limit: .max).count == count)
       #expect(!next.slots().contains { $0.pack == death.pack })
       _ = try next.put("after", [2])
       #expect(try beside.data("after", nil) == Data([2]))
@@ -501,7 +501,7 @@ struct ViewTroubleTests {
     #expect(refusedCount.load(ordering: .relaxed) > 0)
     #expect(pair.one.catalog.tails.size.recordCount > Tails.recordCountMax)
     #expect(FileManager.default.fileExists(atPath: path))
-    #expect(try pair.two.keys("k", after: nil, limit: .max).count == count + 1)
+    #expect(try pair.two.keys(.bytes("k"), after: nil, limit: .max).count == count + 1)
     #expect(try pair.two.data("kept", nil) == Data([1, 2, 3]))
     // In the pack that is open this takes no room for the catalog.
     #expect(try pair.one.delete(["k0"], .relaxed) == 1)
@@ -531,7 +531,7 @@ struct ViewTroubleTests {
     let expectedCount = count - (deletesFirst ? 2 : 1)
     for engine in pair.both {
       try engine.catalog.settle()
-      #expect(try engine.keys("k", after: nil, limit: .max).count == expectedCount + 1)
+      #expect(try engine.keys(.bytes("k"), after: nil, limit: .max).count == expectedCount + 1)
       #expect(!engine.hasLongTails)
     }
     try pair.close()

@@ -117,7 +117,7 @@ struct FailureTests {
       place.disk.crash()
       let reopened = try place.engine()
       #expect(try reopened.data("before", nil) == Data([1]))
-      let count = try reopened.keys("key-", after: nil, limit: .max).count
+      let count = try reopened.keys(.bytes("key-"), after: nil, limit: .max).count
       outcomes.insert(count)
       #expect(count == 0 || count == keys.count, "stopped before write \(mutation)")
       try reopened.close()

@@ -185,9 +185,10 @@ struct OpeningTests {
       { _ = try engine.openBlob("a", nil) }, { try engine.synchronize() }, { _ = try engine.extend() },
       { _ = try engine.collectGarbage() }, { _ = try engine.verify() }, { _ = try engine.statistics() },
       { _ = try engine.put([PutItem(key: "a", data: Data([2]))], .relaxed) },
-      { _ = try engine.change([.delete("a")], .relaxed) }, { _ = try engine.delete(prefix: "a", .relaxed) },
+      { _ = try engine.change([.delete("a")], .relaxed) },
+      { _ = try engine.delete(prefix: .bytes("a"), .relaxed) },
       { _ = try engine.keep(upTo: 0, keys: ["a"], .relaxed) }, { _ = try engine.version("a", nil) },
-      { _ = try engine.keep(upTo: 0, prefix: "a", .relaxed) }, { _ = try engine.holdVersions("a") },
+      { _ = try engine.keep(upTo: 0, prefix: .bytes("a"), .relaxed) }, { _ = try engine.holdVersions("a") },
       { _ = try engine.data(BlobDigest.of([1] as [UInt8])) }, { _ = try blob?.read(0..<1) },
       { _ = try engine.openBlob(BlobDigest.of([1] as [UInt8])) }, { try blob?.stream(0..<1) { _ in } },
     ]

@@ -233,7 +233,8 @@ struct RemoteDamageTests {
     var random = SplitMix64.announced()
     let lab = try Lab(&random)
     let name = try #require(SharedNames.packName(lab.packs[0]))
-    let file = try #require(try lab.place.engine("writer").backend.openPack(name) as? RemoteFile)
+    let engine = try lab.place.engine("writer")
+    let file = try #require(try engine.backend.openPack(name) as? RemoteFile)
     let range: Range<Int64> = 64..<8_000
     var readCount = 0
     let found = try file.readingAfresh(range) { () throws(BlobStorageError) -> Int in
@@ -244,6 +245,7 @@ struct RemoteDamageTests {
       throw BlobStorageError(.corrupted, "It is damaged.")
     }
     #expect(found == 2)
+    try engine.close()
   }
 
   @Test("that an answer had once is none of the store: what was kept of it is fetched again")

@@ -114,8 +114,8 @@ struct CancellationTests {
     }
     let before = try contents(of: engine)
     let calls: [() throws -> Void] = [
-      { _ = try engine.delete(prefix: "k", .relaxed) },
-      { _ = try engine.keep(upTo: 0, prefix: "k", .relaxed) },
+      { _ = try engine.delete(prefix: .bytes("k"), .relaxed) },
+      { _ = try engine.keep(upTo: 0, prefix: .bytes("k"), .relaxed) },
       { _ = try engine.put("k", .stream { nil }, .relaxed) },
     ]
     let flag = CancellationFlag()

@@ -22,16 +22,16 @@ struct ChangeDurabilityTests {
     "apply": { _ = try await $0.apply([.put(newItem)]) },
     "delete several": { _ = try await $0.delete(["k"]) },
     "delete": { _ = try await $0.delete("k") },
-    "delete prefix": { _ = try await $0.delete(prefix: "k") },
+    "delete prefix": { _ = try await $0.delete(prefix: .bytes("k")) },
     "delete all": { _ = try await $0.deleteAllKeys() },
     "keep": { _ = try await $0.keep(upTo: 0, of: "k") },
-    "keep prefix": { _ = try await $0.trimHistory(of: .prefix("k"), toArchived: 0) },
+    "keep prefix": { _ = try await $0.trimHistory(of: .prefix(.bytes("k")), toArchived: 0) },
     "keep all": { _ = try await $0.trimHistory(of: .all, toArchived: 0) },
     "blocking put": { _ = try $0.blocking.put(.data(newData), forKey: "k") },
     "blocking put several": { _ = try $0.blocking.put([newItem]) },
     "blocking apply": { _ = try $0.blocking.apply([.put(newItem)]) },
     "blocking delete": { _ = try $0.blocking.delete("k") },
-    "blocking delete prefix": { _ = try $0.blocking.delete(prefix: "k") },
+    "blocking delete prefix": { _ = try $0.blocking.delete(prefix: .bytes("k")) },
     "blocking delete all": { _ = try $0.blocking.deleteAllKeys() },
     "blocking keep": { _ = try $0.blocking.keep(upTo: 0, of: "k") },
   ]
@@ -44,8 +44,10 @@ struct ChangeDurabilityTests {
     "put several": { _ = try await $0.put([newItem], options: .relaxed) },
     "apply": { _ = try await $0.apply([.put(newItem)], durability: .relaxed) },
     "delete several": { _ = try await $0.delete(["k"], durability: .relaxed) },
-    "delete prefix": { _ = try await $0.delete(prefix: "k", durability: .relaxed) },
-    "keep prefix": { _ = try await $0.trimHistory(of: .prefix("k"), toArchived: 0, durability: .relaxed) },
+    "delete prefix": { _ = try await $0.delete(prefix: .bytes("k"), durability: .relaxed) },
+    "keep prefix": {
+      _ = try await $0.trimHistory(of: .prefix(.bytes("k")), toArchived: 0, durability: .relaxed)
+    },
     "blocking keep": { _ = try $0.blocking.keep(upTo: 0, of: "k", durability: .relaxed) },
   ]
 

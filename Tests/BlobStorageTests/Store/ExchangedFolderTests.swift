@@ -161,7 +161,8 @@ struct ExchangedFolderTests {
     guard change.leavesAStore, change != .hasLinkedPacks else { return }
     let next = try self.engine()
     #expect(try next.data("lost", nil) == nil)
-    #expect(try next.losses().isEmpty)
+    // The catalog stays beside the other packs, and knows the length that the lost put published.
+    if change != .hasOtherPacks { #expect(try next.losses().isEmpty) }
     try next.close()
   }
 
@@ -248,7 +249,7 @@ struct ExchangedFolderTests {
     try next.close()
   }
 
-  @Test("is looked at in vain for a moment goes on")
+  @Test("leads elsewhere for a moment, and back before the next look, goes on")
   func moment() throws {
     let engine = try engine()
     let away = parent.appending(path: "away")
@@ -259,7 +260,7 @@ struct ExchangedFolderTests {
     try engine.close()
   }
 
-  @Test("gets its file “store” anew, with the same ID, goes on")
+  @Test("loses its file “store” and gets it back, with the same ID, goes on")
   func restoredHeader() throws {
     let engine = try engine()
     let header = folder.appending(path: "store")

@@ -81,13 +81,13 @@ struct WaitingTests {
     }
     #expect(isWhole == true)
     #expect(try await store.currentVersion(of: "large")?.byteCount == 200_000)
-    #expect(try await store.keys(limit: 10).contains { $0.key == "small" })
+    #expect(try await store.keys(prefix: "small", limit: 10).contains { $0.key == "small" })
     let history = try await store.history(of: "small")
     #expect(try await history.data(at: 0) == Data([1]))
     history.close()
     #expect(try await store.statistics().keyCount >= 2)
     #expect(try await store.losses().isEmpty)
-    _ = try await store.changes(prefix: "x")
+    _ = try await store.changes(prefix: .bytes("x"))
     #expect(try store.blocking.data(forKey: "large") == large)
   }
 
@@ -294,7 +294,7 @@ struct WaitingTests {
     process.standardOutput = output
     try process.run()
     defer { kill(process.processIdentifier, SIGKILL) }
-    try #require(output.fileHandleForReading.availableData == Data("held\n".utf8))
+    try #require(try output.fileHandleForReading.read(upToCount: 5) == Data("held\n".utf8))
     let puts = putting(store, "k", 200)
     try await read(store)
     for task in putting(store, "l", 40) { _ = try await task.value }

@@ -221,7 +221,8 @@ struct ExportTests {
   @Test("of no keys makes no folder")
   func nothing() async throws {
     try await put(["a"])
-    #expect(try await store.exportFiles(to: target, options: ExportOptions(prefix: "b")).fileCount == 0)
+    #expect(
+      try await store.exportFiles(to: target, options: ExportOptions(prefix: .bytes("b"))).fileCount == 0)
     #expect(!FileManager.default.fileExists(atPath: target))
   }
 
@@ -245,7 +246,7 @@ struct ExportTests {
     metadata.varint(0o600)
     metadata.raw(long.digest.withUnsafeBytes { Array($0) })
     try await store.set("file", to: Data([1]), options: PutOptions(metadata: metadata.bytes))
-    let report = try await store.exportFiles(to: target, options: ExportOptions(prefix: "file"))
+    let report = try await store.exportFiles(to: target, options: ExportOptions(prefix: .bytes("file")))
     #expect(report.damaged.map(\.path) == ["file"])
     #expect(!FileManager.default.fileExists(atPath: "\(target)/file"))
   }
@@ -366,8 +367,8 @@ struct EveryKeyTests {
     #expect(try await store.versions(of: "a").count == 3)
     let kept = try await store.trimHistory(of: .all, toArchived: 1)
     #expect(kept.keyCount == 2 && kept.droppedVersionCount == 2)
-    #expect(try await store.trimHistory(of: .prefix("a"), toArchived: 0).droppedVersionCount == 1)
-    #expect(try await store.delete(prefix: "a") == 1)
+    #expect(try await store.trimHistory(of: .prefix(.bytes("a")), toArchived: 0).droppedVersionCount == 1)
+    #expect(try await store.delete(prefix: .bytes("a")) == 1)
     #expect(try await store.deleteAllKeys() == 1)
     try await store.set("c", to: Data())
     #expect(try store.blocking.deleteAllKeys() == 1)

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import BlobStorageTransfer
+import BlobStorageTrees
 import Foundation
 import Synchronization
 import SystemPackage
@@ -87,7 +88,8 @@ struct ImportChangingTests {
     let report = try importTree {
       if !isChanged.exchange(true, ordering: .relaxed) { Self.write([2], at: 0, file) }
     }
-    #expect(isChanged.load(ordering: .relaxed))
+    let wasChanged = isChanged.load(ordering: .relaxed)
+    #expect(wasChanged)
     #expect(report.skipped == [] && report.uncertain == [] && report.newFileCount == 1)
     #expect(try engine.data("f", nil)?.first == 2)
   }

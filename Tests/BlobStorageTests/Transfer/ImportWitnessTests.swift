@@ -104,7 +104,8 @@ struct ImportWitnessTests {
     let time = timespec(tv_sec: 4_000_000_000, tv_nsec: 5)
     #expect(utimensat(AT_FDCWD, file.string, [time, time], 0) == 0)
     #expect(try importPath(tree).newFileCount == 1)
-    let mark = try #require(FileMark(metadata: try #require(try engine.versions("f").first).metadata))
+    let version = try #require(try engine.versions("f").first)
+    let mark = try #require(FileMark(metadata: version.metadata))
     #expect(mark.changed != nil)
     #expect(try importPath(tree).unchangedFileCount == 1)
   }

@@ -76,9 +76,11 @@ struct IgnoreRulesTests {
     return single.map { [$0] } + several + made
   }()
 
-  /// A pattern that may begin with `./`, or has a character that is not ASCII under `?` or in brackets.
+  /// A pattern that may begin with `./`, or has `**` at the end of a longer name: there git 2.39 compares pointers into
+  /// different strings, so its answer depends on addresses. By gitignore(5), these are two ordinary asterisks.
   private static func differs(_ pattern: String) -> Bool {
     pattern.drop { $0 == "!" || $0 == "/" }.hasPrefix("./")
+      || pattern.contains(/[^\/]\*\*+ *(?:\/|\\\/|$)/)
   }
 
   @Test(

@@ -213,7 +213,7 @@ struct RetentionTests {
     await expectHeld("of a key") { _ = try await store.deleteAllKeys() }
     await expectHeld("of a key") { _ = try await store.rename("k", to: "l") }
     await expectHeld("of a key") { _ = try await store.apply([.delete("free"), .delete("k")]) }
-    await expectHeld("of a prefix") { _ = try await store.delete(prefix: "p/2") }
+    await expectHeld("of a prefix") { _ = try await store.delete(prefix: .bytes("p/2")) }
     await expectHeld("of a prefix") { _ = try await store.delete(["free", "p/1"]) }
     let old = try #require(try await store.versions(of: "p/1").last)
     await expectHeld("of a prefix") { _ = try await store.delete(version: old.id, of: "p/1") }
@@ -285,7 +285,7 @@ struct RetentionTests {
       try await store.set("k", to: Data("1".utf8))
       try await store.set("free", to: Data("1".utf8))
     }
-    try await store.hold(.prefix("k"), as: "mine")
+    try await store.hold(.prefix(.bytes("k")), as: "mine")
     #expect(try await store.namesOfHolds(on: ["k", "free", "none"]) == ["mine", nil, nil])
     try await store.set("k", to: Data("2".utf8))
     try await store.set("free", to: Data("2".utf8))
@@ -447,7 +447,7 @@ struct RetentionTests {
     let store = try await place.opened()
     for text in ["1", "2"] { try await store.set("k", to: Data(text.utf8), archivingCurrent: true) }
     let rules = policy { $0.last = 0 }
-    for scope in [KeyScope.all, .prefix("k"), .key("k")] {
+    for scope in [KeyScope.all, .prefix(.bytes("k")), .key("k")] {
       let lock = try StatesLock.shared(store.engine.folder)
       #expect(try await store.keep(rules, of: scope).droppedVersionCount == 0)
       withExtendedLifetime(lock) {}
@@ -516,11 +516,11 @@ struct RetentionTests {
     let store = try await place.opened()
     let key = String(repeating: "k", count: 1_100)
     try await store.set(key, to: Data("1".utf8))
-    for target in [HoldTarget.key(key), .prefix(key)] {
+    for target in [HoldTarget.key(key), .prefix(.bytes(key))] {
       let error = await #expect(throws: BlobStorageError.self) { try await store.hold(target, as: "long") }
       #expect(error?.code == .limitExceeded && error?.message.contains("a prefix of at most 999") == true)
     }
-    try await store.hold(.prefix(String(key.prefix(999))), as: "long")
+    try await store.hold(.prefix(.bytes(String(key.prefix(999)))), as: "long")
     await expectHeld("long") { _ = try await store.delete(key) }
   }
 
@@ -624,7 +624,8 @@ struct RetentionTests {
     _ = try await source.copy(to: target, options: CopyOptions(isMirror: isMirror, isForced: isMirror))
     #expect(try target.engine.internalVersions(InternalKey.Purpose.attributes.prefix).count == 1)
     _ = try await target.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
-    #expect(try await target.exportFiles(to: out, options: ExportOptions(prefix: "mine")).damaged.isEmpty)
+    #expect(
+      try await target.exportFiles(to: out, options: ExportOptions(prefix: .bytes("mine"))).damaged.isEmpty)
     let command = ["getfattr", "-n", "user.long", "--only-values", "--absolute-names"]
     #expect(try run(command + ["\(out)/mine"]) == value)
     try await source.close()

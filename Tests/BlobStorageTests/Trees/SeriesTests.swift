@@ -187,7 +187,8 @@ struct SeriesTests {
     try FileManager.default.removeItem(atPath: folder("tree/a"))
     try FileManager.default.removeItem(atPath: folder("more/b"))
     try FileManager.default.createDirectory(atPath: folder("more/empty"), withIntermediateDirectories: true)
-    let empty = try #require(try await store.importFiles(paths).state)
+    let empty = try #require(
+      try await store.importFiles(paths, options: ImportOptions(allowsEmpty: true)).state)
     #expect(!empty.isComplete && empty.failureCount == 0)
     try await store.keep(policy { $0.last = 1 }, of: .all)
     #expect(try await store.states() == [next, empty])

@@ -213,7 +213,7 @@ struct PutTests {
     #expect(try engine.delete([], .relaxed) == 0)
     #expect(try engine.delete(["a", "nothing", "b", "a"], .relaxed) == 2)
     #expect(try engine.delete(["a", "b"], .relaxed) == 0)
-    #expect(try engine.delete(prefix: "a", .relaxed) == 0)
+    #expect(try engine.delete(prefix: .bytes("a"), .relaxed) == 0)
     let left = try engine.keys("", after: nil, limit: 9)
     #expect(left.map(\.key) == ["c"] && left.map(\.versionCount) == [3])
     try engine.close()
