@@ -18,7 +18,7 @@ public struct CacheItem: Sendable, Hashable {
   public var lifetime: Duration?
   /// The kind of value, such as `image/jpeg`, in at most 127 ASCII characters.
   public var mediaType: String?
-  /// Bytes of the caller's own, such as the headers of a response: at most ``BlobLimits/maximumMetadataByteCount``, less
+  /// Bytes of the caller's own, such as the headers of a response: at most `BlobLimits.maximumMetadataByteCount`, less
   /// 16 and the media type.
   public var metadata: [UInt8]
 

@@ -5,7 +5,7 @@ import Foundation
 /// Options for importing files.
 ///
 /// Every regular file below a path is stored under the prefix, a '/' and its path relative to it, '/'-separated; a path
-/// that is a file is stored under the prefix, a '/' and its name. No '/' is put behind ``KeyPrefix/bytes(_:)``. If two files would get the same key, the import throws
+/// that is a file is stored under the prefix, a '/' and its name. No '/' is put behind `KeyPrefix.bytes(_:)`. If two files would get the same key, the import throws
 /// `keysCollide` before it stores anything.
 ///
 /// A file is not read again if it has the size, modification time, change time and inode of its last import. It is read
@@ -123,7 +123,7 @@ public struct SkippedFile: Sendable, Hashable, Codable {
   }
 }
 
-/// A file that changed while an import read it, and is stored as it was read. See ``BlobVersion/isUncertain``.
+/// A file that changed while an import read it, and is stored as it was read. See `BlobVersion.isUncertain`.
 public struct UncertainFile: Sendable, Hashable, Codable {
   public var path: String
   public var change: SourceChange

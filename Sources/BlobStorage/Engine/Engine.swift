@@ -351,13 +351,16 @@ package final class Engine: Sendable {
   ) throws(BlobStorageError) -> StoreFolder {
     let folder = try folder(at: path, files)
     guard files.canBeAnchored else { return folder }
-    do throws(BlobStorageError) {
-      let anchor = try FolderAnchor(try absolute(path), root: folder.path)
-      return StoreFolder(folder.path, files: files.anchored(by: anchor))
-    } catch {
-      // It says what is there instead of a folder.
-      _ = try folder.readHeader()
-      throw error
+    while true {
+      do throws(BlobStorageError) {
+        let anchor = try FolderAnchor(try absolute(path), root: folder.path)
+        return StoreFolder(folder.path, files: files.anchored(by: anchor))
+      } catch {
+        // It says what is there instead of a folder.
+        _ = try folder.readHeader()
+        // Another process may have created the store since.
+        guard error.isMissingName else { throw error }
+      }
     }
   }
 
