@@ -194,7 +194,8 @@ struct ExchangedFolderTests {
     while error == nil, ContinuousClock.now < end {
       error = failure {
         let data = try engine.data("old", nil)
-        #expect(data == Data([1]))
+        // Files of another store in the same folder may lack the key until then.
+        if change != .hasOtherContents { #expect(data == Data([1])) }
       }
     }
     #expect(error?.code == .closed)

@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageTestSupport
 import BlobStorageTransfer
 import BlobStorageTrees
+import Dispatch
 import Foundation
 import Synchronization
 import SystemPackage
@@ -67,14 +68,22 @@ struct ImportChangingTests {
   func rewritten(isDryRun: Bool) throws {
     try SystemFiles().write([UInt8](repeating: 1, count: Self.byteCount), to: file)
     let file = file
-    let count = Mutex(UInt8(1))
-    let report = try importTree(ImportOptions(isDryRun: isDryRun)) {
-      let byte = count.withLock { count in
-        count &+= 1
-        return count
+    let isDone = Mutex(false)
+    let hasEnded = DispatchSemaphore(value: 0)
+    // All the time: how often progress is told depends on the machine.
+    let writer = Thread {
+      var byte: UInt8 = 1
+      while !isDone.withLock({ $0 }) {
+        byte &+= 1
+        Self.write([byte], at: 0, file)
+        Thread.sleep(forTimeInterval: 0.001)
       }
-      Self.write([byte], at: 0, file)
+      hasEnded.signal()
     }
+    writer.start()
+    let report = try importTree(ImportOptions(isDryRun: isDryRun)) {}
+    isDone.withLock { $0 = true }
+    hasEnded.wait()
     #expect(report.skipped == [] && report.newFileCount == 1)
     #expect(report.uncertain == [UncertainFile(path: file.string, change: .rewritten)])
     #expect(try engine.versions("f").map(\.isUncertain) == (isDryRun ? [] : [true]))
