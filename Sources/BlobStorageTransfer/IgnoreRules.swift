@@ -106,7 +106,7 @@ package struct IgnoreRules: Sendable {
       let isAnyFolders = !rule.isOfNames && part.count > 1 && part.allSatisfy { $0 == .star }
       parts.append(isAnyFolders ? .anyFolders : .name(PatternMatch(tokens: Array(part))))
     }
-    // At its end, `**` stands for everything in a folder, and not for the folder.
+    // At its end, `**` stands foreverything in a folder, and not for the folder.
     if parts.last == .anyFolders { parts.append(.name(PatternMatch(tokens: [.star]))) }
     rule.parts = parts
     return (rule, nil)

@@ -1,6 +1,6 @@
 import Foundation
 
-/// Checks at the start what the process may have. The system libraries that the tool is built on crash or wait for ever
+/// Checks at the start what the process may have. The system libraries that the tool is built on crash or wait forever
 /// when they are refused a thread or descriptor, so they must not be the first to ask.
 enum ResourceLimits {
   private static let descriptorCount = 32
